@@ -31,6 +31,7 @@ from caps_med.images import (
     match_labels,
 )
 from caps_med.images.channels import COLOURS
+from caps_med.images.label_codes import have_sides
 from caps_med.preprocessing import Millimetres, PicturePreprocessing, Preprocessing
 
 Temperature = Annotated[float, Field(gt=0, le=100)]
@@ -353,6 +354,17 @@ class ModelCard(Statement):
         """Whether the model takes RGB pictures."""
         pictures = self.spacing_mm is None and not self.channel_names
         return pictures and self.input_channels == COLOURS
+
+    @property
+    def keeps_sides(self) -> bool:
+        """Whether left and right are not to be exchanged in an image.
+
+        Labels have a side of the body by their names or codes, or the network has learned from no
+        image that is mirrored left to right, as far as its recipe is known.
+        """
+        augmentations = (self.provenance.recipe.get(k) for k in ("augmentation", "randomization"))
+        unmirrored = any(isinstance(a, dict) and a.get("flip_columns") == 0 for a in augmentations)
+        return unmirrored or have_sides(self.labels.values(), self.codes.values())
 
     @property
     def takes_images(self) -> bool:

@@ -16,7 +16,6 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, with_channels
 from caps_med.images.blocks import blocks
 from caps_med.images.channels import COLOURS, as_picture, is_colour, several_volumes
-from caps_med.images.label_codes import have_sides
 from caps_med.inference.applied import ImageReader, Shown
 from caps_med.inference.assembling import assembled
 from caps_med.inference.certainty import Certainty
@@ -252,9 +251,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
     @property
     def _flips(self) -> tuple[tuple[int, ...], ...]:
         """The axes of each mirror image; not left to right where that swaps labels."""
-        card = self.card
-        sides = have_sides(card.labels.values(), card.codes.values())
-        return tuple(axes for axes in FLIPS if not (sides and 3 in axes))
+        return tuple(axes for axes in FLIPS if not (self.card.keeps_sides and 3 in axes))
 
     def _flipped(self, slices: Tensor, classes: Tensor) -> Iterator[Tensor]:
         """Classes `[D, 1, H, W]` of an image, which are known, and of its mirror images."""

@@ -121,6 +121,25 @@ def test_labels_of_one_side_are_not_mirrored_to_the_other(tmp_path: Path) -> Non
     assert found is not None and found.flips == 0
 
 
+@pytest.mark.parametrize(
+    ("recipe", "views"),
+    [
+        ({}, 4),
+        ({"augmentation": {"flip_columns": 0.5}, "randomization": None}, 4),
+        ({"augmentation": {"flip_columns": 0.0}}, 2),
+        ({"augmentation": {"flip_columns": 0.5}, "randomization": {"flip_columns": 0.0}}, 2),
+        ({"augmentation": "none of ours"}, 4),
+    ],
+)
+def test_a_network_that_has_learned_from_no_mirror_images_is_shown_none(
+    tmp_path: Path, recipe: dict[str, Any], views: int
+) -> None:
+    card = tiny_card("segmentation")
+    provenance = card.provenance.model_copy(update={"recipe": recipe})
+    write_tiny(tmp_path, "learned", card.model_copy(update={"provenance": provenance}))
+    assert caps_med.load_model("learned", tmp_path).segmenter.views == views
+
+
 def test_disagreement_changes_no_answer(model: Model) -> None:
     for image in (picture(), volume(9, 14, 5)):
         plain, asked = model.segment(image), model.segment(image, disagreement=True)

@@ -124,6 +124,11 @@ class Dataset(Cases):
         return self._checks.label_values
 
     @property
+    def sides(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of labels of the whole data set that are left and right of each other."""
+        return () if self.load else self._checks.report.sides
+
+    @property
     def grey(self) -> bool:
         """Whether all images are grey, those included that were saved in colour.
 

@@ -16,6 +16,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import LabelCode, SliceStack
 from training.data.check.check import SAVE_IDS, like_a_picture, quiet_libraries
 from training.data.check.findings import Finding, finding
+from training.data.check.sides import SideSurvey, sides_findings
 from training.data.interpretation import Interpretation
 from training.data.layouts import label_maps_alone
 from training.data.reading import BrokenCase, encoding_of, read_label
@@ -105,6 +106,19 @@ class LabelMapData:
         return LabelScheme.of_ids(self.ids, self.names)
 
     @cached_property
+    def sides(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of labels that are left and right of each other; see `training.data.check.sides`.
+
+        Raises:
+            InvalidInput: as `scheme`.
+        """
+        survey = SideSurvey()
+        labels = {i: label for label, one in self.scheme.labels.items() for i in one.ids}
+        for one in self.stacks:
+            survey.add(one.labels, one.spacing, labels)
+        return survey.pairs()
+
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """All problems, errors first."""
         found = list(self._read[1])
@@ -117,6 +131,9 @@ class LabelMapData:
             what = f"the label maps have {len(self.ids)} ids, at most {MOST_IDS} are possible"
             found.append(finding("label_values", "", what, "merge ids that look alike"))
         found += self._without_labels()
+        if self.stacks and self.sides:
+            names = self.scheme.names if self.given else self.names
+            found += sides_findings(self.sides, names, self.codes.values(), "randomization")
         return tuple(sorted(found, key=lambda one: one.severity != "error"))
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -74,8 +74,7 @@ def plan_for(
         return plan_random(dataset, device, dims)
     if not dataset.card:
         return _registered(dataset, dims)
-    sides = have_sides(dataset.labels.values(), dataset.codes.values())
-    return plan(dataset.card, device, dims, sides=sides)
+    return plan(dataset.card, device, dims, sides=_have_sides(dataset, dataset.labels))
 
 
 def plan_synthesis_for(
@@ -102,6 +101,11 @@ def load_segmentation(
 def load_samples(dataset: Dataset, store: Path, recipe: CropRecipe) -> Source:
     """The labelled samples of a data set, prepared as the recipe says."""
     return load_source(dataset, store, recipe.preparation)
+
+
+def _have_sides(data: Dataset | LabelMapData, names: Mapping[int, str]) -> bool:
+    """Whether labels have a side of the body, by their names, by their codes or by their places."""
+    return have_sides(names.values(), data.codes.values()) or bool(data.sides)
 
 
 def _registered(dataset: Dataset, dims: str | None) -> dict[str, Any]:
@@ -169,7 +173,7 @@ def plan_random(
     smallest = LARGER_CROP if spatial == 2 else SMALLEST_CROP[3]
     crop = _crop_within(min(edges[-spatial:]), device, spatial, smallest)
     epochs, steps = LENGTH[device.type]
-    sides = have_sides(data.scheme.names.values(), data.codes.values())
+    sides = _have_sides(data, data.scheme.names)
     return {
         "preparation": Preparation(
             normalization=RANDOM_NORMALIZATION,

@@ -106,7 +106,8 @@ def ignored(root: Path) -> None:
 
 def instances(root: Path) -> None:
     for i in range(6):
-        save(np.arange(560).reshape(20, 28) // 10, root / label(i))
+        anywhere = np.random.default_rng(i).permutation(56)  # what has its place may have a side
+        save(anywhere[np.arange(560).reshape(20, 28) // 10], root / label(i))
 
 
 BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -399,6 +400,51 @@ def test_what_has_a_side_is_not_mirrored(tmp_path: Path, names: list[str], flipp
     assert recipe.augmentation.flip_columns == flipped
     drawn = plan_for(open_label_maps(tmp_path / "labels", names), CPU)
     assert drawn["randomization"].flip_columns == flipped
+
+
+def write_twins(root: Path, turned: bool) -> Path:
+    """Volumes with two balls beside each other, with labels 1 and 2; or in front of each other."""
+    for name, first, second in (("a", 11, 29), ("b", 10, 30), ("c", 12, 29)):
+        x, y, z = np.indices((40, 40, 12))
+        balls = [(x - at) ** 2 + (y - 20) ** 2 + (z - 6) ** 2 < 50 for at in (first, second)]
+        labels = (balls[0] + 2 * balls[1]).astype(np.uint8)
+        labels = labels.swapaxes(0, 1) if turned else labels
+        for kind, array in (("images", 100.0 * (labels > 0) + x + first), ("labels", labels)):
+            (root / kind).mkdir(parents=True, exist_ok=True)
+            volume = nibabel.Nifti1Image(array.astype(np.uint8), np.diag([-1.0, 1, 1, 1]))
+            nibabel.save(volume, root / kind / f"{name}.nii.gz")
+    return root
+
+
+@pytest.mark.parametrize(("turned", "flipped"), [(False, 0.0), (True, 0.5)])
+def test_numbers_of_left_and_right_are_not_mirrored_either(
+    tmp_path: Path, turned: bool, flipped: float
+) -> None:
+    """Data sets whose labels have no names are common."""
+    data = write_twins(tmp_path / "data", turned)
+    printed = Console(width=500, record=True, file=io.StringIO())
+    prepared = prepare(request(data, tmp_path), printed)
+    assert isinstance(prepared.recipe, SegmentationRecipe)
+    assert prepared.recipe.augmentation.flip_columns == flipped
+    said = "labels 1 and 2 are mirror images of each other" in printed.export_text()
+    assert said != turned
+    drawn = plan_for(open_label_maps(data / "labels"), CPU)
+    assert drawn["randomization"].flip_columns == flipped
+
+
+def test_a_model_of_left_and_right_is_not_shown_mirror_images(tmp_path: Path) -> None:
+    """Their labels would be exchanged, and count as doubts, see `caps-med segment --disagreement`.
+
+    The user may know better.
+    """
+    data = write_twins(tmp_path / "data", turned=False)
+    views = {}
+    for runs, given in (("planned", {}), ("chosen", {"augmentation": {"flip_columns": 0.5}})):
+        asked = request(data, tmp_path, runs=tmp_path / runs, overrides={"crop": 32, **given})
+        bundle = train(asked, Console(quiet=True))
+        assert bundle is not None
+        views[runs] = caps_med.load_model(bundle.reference, tmp_path / "models").segmenter.views
+    assert views == {"planned": 2, "chosen": 4}
 
 
 @pytest.mark.parametrize("colours", [1, 3])

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from caps_med.images import MedicalImage
+from caps_med.images import MedicalImage, SliceStack
 from training.data.cases import Case, Cases, FileRef, Track
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.findings import Consistency, Finding, card_findings, finding
 from training.data.check.instances import InstanceSurvey
+from training.data.check.sides import SideSurvey, sides_findings
 from training.data.reading import BrokenCase, encoding_of, read_case
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 
@@ -53,11 +54,14 @@ class Report:
     Attributes:
         findings: all findings, errors first.
         label_values: value in the label files -> label id, if they differ; see `encoding_of`.
+        sides: pairs of labels that are left and right of each other, see
+            `training.data.check.sides`.
         contents: one for each requested set of cases.
     """
 
     findings: tuple[Finding, ...]
     label_values: Mapping[int, int]
+    sides: tuple[tuple[int, int], ...]
     contents: tuple[Content, ...]
 
 
@@ -133,6 +137,7 @@ class _Survey:
         self._findings += _divided(cases)
         self._values: set[frozenset[int]] = set()
         self._instances = InstanceSurvey()
+        self._sides = SideSurvey()
         #: Label value -> the first label maps that hold it, two at most.
         self._holders: dict[int, list[str]] = {}
         self._seen: dict[bytes, tuple[str, bytes]] = {}
@@ -185,6 +190,10 @@ class _Survey:
                 holders.append(file)
         if self._cases.instances is None:
             self._instances.add(file, label, counted)
+        if self._cases.instances in (None, "classes"):
+            stack = SliceStack.from_image(label, copy=False)
+            labels = {value: value for value in counted}
+            self._sides.add(stack.array[:, 0], stack.lengths, labels)
 
     def _compare(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
         """Report an image that another case contains as well."""
@@ -207,10 +216,13 @@ class _Survey:
         card = contents[0].card
         findings = [*self._findings, *self._consistency.findings()]
         findings += self._instances.findings(self._cases.labels)
+        sides: tuple[tuple[int, int], ...] = ()
         if card is not None and not self._instances.all_instances(self._cases.labels):
             findings += card_findings(
                 card, self._cases, self._single_holders(encoding), self._instances.odd
             )
+            sides = self._sides.pairs()
+            findings += sides_findings(sides, self._cases.labels, self._cases.codes.values())
         if card is None and not self._cases.error:
             fix = "repair the files above" if findings else "add images with label maps"
             findings.append(finding("no_cases", "", "no labelled image can be read", fix))
@@ -220,7 +232,7 @@ class _Survey:
                 finding("mixed_masks", "", what, "if they mean different labels, renumber them")
             )
         findings.sort(key=lambda found: found.severity != "error")
-        return Report(tuple(findings), encoding, contents)
+        return Report(tuple(findings), encoding, sides, contents)
 
     def _single_holders(self, encoding: Mapping[int, int]) -> dict[int, str]:
         """Label -> the label map that holds it, of labels in a single one."""

@@ -50,6 +50,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "grey_in_colour": ("warning", "grey images saved in colour, among images with real colours"),
     "mixed_masks": ("warning", "some masks use 1, others 255"),
     "ignored_value": ("warning", "the label 255 among others, which often means 'not labelled'"),
+    "sides": ("warning", "labels that differ in nothing but the side on which they lie"),
     "too_few": ("warning", "only one case: none can be held out"),
     "one_class": ("error", "images for classification that all have the same class"),
     "unusable": ("error", "a list entry without an image or a known class"),
