@@ -23,6 +23,7 @@ from caps_med.bundles import (
     write_bundle,
 )
 from caps_med.networks import build_network
+from tests.preloaded import serving
 
 # Started in the background, a shell has its programs ignore Ctrl-C; tests send it to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -139,6 +140,13 @@ def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty folder for prepared arrays, outside the data."""
     return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="session")
+def preloaded() -> Iterator[Path]:
+    """The command ``caps-med``, which need not import anything: see `tests.preloaded`."""
+    with serving() as command:
+        yield command
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import highdicom
@@ -35,13 +37,19 @@ from caps_med.wording import measure_text
 from tests.conftest import BUILT_IN_NAMES
 from tests.images.dicom_files import ECHOES, IDENTITY, zipped_series, zipped_study
 
-COMMAND = Path(sys.executable).parent / "caps-med"
+INSTALLED = Path(sys.executable).parent / "caps-med"
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The installed command, in a process of its own."""
-    command = [str(COMMAND), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+@pytest.fixture
+def run(preloaded: Path) -> Run:
+    """The command, in a process of its own."""
+    return partial(called, preloaded)
+
+
+def called(command: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    whole = [str(command), *map(str, arguments)]
+    return subprocess.run(whole, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture
@@ -217,7 +225,7 @@ def test_waiting_threads_leave_the_core_to_others(
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     if chosen:
         monkeypatch.setenv("OMP_WAIT_POLICY", chosen)
-    answer = run("models", "verify", "tiny-segmentation", "--models", models)
+    answer = called(INSTALLED, "models", "verify", "tiny-segmentation", "--models", models)
     assert answer.returncode == 0
     assert f"OMP_WAIT_POLICY = '{expected}'" in answer.stderr
 
@@ -243,7 +251,7 @@ def test_the_terminal_breaks_the_lines_of_a_help() -> None:
     assert "caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4" in lines
 
 
-def test_segment_equals_the_library(models: Path, image: Path, tmp_path: Path) -> None:
+def test_segment_equals_the_library(run: Run, models: Path, image: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.nii.gz"
     answer = run("segment", "--model", "tiny-segmentation", image, "--out", out, "--models", models)
     assert answer.returncode == 0, answer.stderr
@@ -262,7 +270,7 @@ def call(*arguments: str | Path, app: typer.Typer = commands.app) -> str:
     return result.output
 
 
-def test_the_measures_of_each_label(models: Path, image: Path, tmp_path: Path) -> None:
+def test_the_measures_of_each_label(run: Run, models: Path, image: Path, tmp_path: Path) -> None:
     """As a table, and as JSON that a program can read from standard output."""
     arguments = ("segment", "--model", "tiny-segmentation", image, "--models", models)
     wanted = caps_med.load_model("tiny-segmentation", models).segment(image)
@@ -340,7 +348,7 @@ def test_probabilities(models: Path, image: Path, tmp_path: Path) -> None:
     assert np.load(out).shape == (3, 20, 28, 3)
 
 
-def test_maps_of_how_sure_it_is(models: Path, image: Path, tmp_path: Path) -> None:
+def test_maps_of_how_sure_it_is(run: Run, models: Path, image: Path, tmp_path: Path) -> None:
     arguments = ("segment", "--model", "tiny-segmentation", image, "--out", tmp_path / "o.nii.gz",
                  "--models", models, "--confidence", "--entropy", "--disagreement")  # fmt: skip
     printed = call(*arguments)
@@ -355,7 +363,9 @@ def test_maps_of_how_sure_it_is(models: Path, image: Path, tmp_path: Path) -> No
     assert not (tmp_path / "o.nii.gz").exists()
 
 
-def test_segment_writes_label_names_for_itk_snap(models: Path, image: Path, tmp_path: Path) -> None:
+def test_segment_writes_label_names_for_itk_snap(
+    run: Run, models: Path, image: Path, tmp_path: Path
+) -> None:
     names = tmp_path / "labels.txt"
     arguments = ("segment", "--model", "tiny-segmentation", image, "--label-file", names,
                  "--models", models, "--out")  # fmt: skip
@@ -481,7 +491,7 @@ def test_models_as_json(models: Path) -> None:
     assert verified["weights_sha256"] == shown["weights_sha256"]
 
 
-def test_models_are_copied_renamed_and_removed(tmp_path: Path) -> None:
+def test_models_are_copied_renamed_and_removed(run: Run, tmp_path: Path) -> None:
     def models(*arguments: str) -> str:
         return call("models", *arguments, "--models", tmp_path)
 
@@ -507,7 +517,7 @@ def test_models_are_copied_renamed_and_removed(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line(
-    models: Path, tmp_path: Path, arguments: list[str | Path], message: str
+    run: Run, models: Path, tmp_path: Path, arguments: list[str | Path], message: str
 ) -> None:
     answer = run("segment", *arguments, "--out", tmp_path / "o.png", "--models", models)
     assert answer.returncode == 2
@@ -526,7 +536,7 @@ def test_a_mistake_is_one_line(
     ],
 )
 def test_a_choice_that_there_is_not_is_told_with_those_that_there_are(
-    arguments: str, message: str
+    run: Run, arguments: str, message: str
 ) -> None:
     answer = run(*arguments.split())
     assert answer.returncode == 2
@@ -545,7 +555,7 @@ def test_a_choice_that_there_is_not_is_told_with_those_that_there_are(
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_work(
-    models: Path, tmp_path: Path, command: str, out: str, message: str
+    run: Run, models: Path, tmp_path: Path, command: str, out: str, message: str
 ) -> None:
     """The image does not exist either, and is not what is complained about."""
     answer = run(command, "missing.png", "--model", "tiny-segmentation", "--out", tmp_path / out,
@@ -556,7 +566,9 @@ def test_what_cannot_be_written_is_refused_before_the_work(
 
 
 @pytest.mark.parametrize("command", ["segment", "synthesize", "interpolate", "manipulate"])
-def test_the_input_is_never_written_over(models: Path, labels: Path, command: str) -> None:
+def test_the_input_is_never_written_over(
+    run: Run, models: Path, labels: Path, command: str
+) -> None:
     before = labels.read_bytes()
     answer = run(command, labels, "--model", "tiny-synthesis", "--out", labels, "--models", models)
     assert (answer.returncode, labels.read_bytes()) == (2, before)
@@ -564,7 +576,7 @@ def test_the_input_is_never_written_over(models: Path, labels: Path, command: st
 
 
 def test_the_input_is_never_written_over_by_one_of_several_seeds(
-    models: Path, labels: Path, tmp_path: Path
+    run: Run, models: Path, labels: Path, tmp_path: Path
 ) -> None:
     source = labels.rename(tmp_path / "t-seed1.png")
     answer = run("synthesize", source, "--model", "tiny-synthesis", "--out", tmp_path / "t.png",
@@ -593,7 +605,7 @@ def test_a_format_that_cannot_hold_the_answer_is_refused_before_the_work(
 
 
 @pytest.mark.parametrize("command", ["interpolate", "manipulate"])
-def test_a_picture_is_no_dicom_seg(models: Path, tmp_path: Path, command: str) -> None:
+def test_a_picture_is_no_dicom_seg(run: Run, models: Path, tmp_path: Path, command: str) -> None:
     """Refused before the input is even looked for."""
     answer = run(command, "missing.png", "--model", "tiny-synthesis", "--out", tmp_path / "x.dcm",
                  "--models", models)  # fmt: skip
@@ -602,7 +614,7 @@ def test_a_picture_is_no_dicom_seg(models: Path, tmp_path: Path, command: str) -
 
 
 def test_the_series_of_a_study_and_one_of_its_volumes_are_chosen(
-    models: Path, tmp_path: Path
+    run: Run, models: Path, tmp_path: Path
 ) -> None:
     study, out = tmp_path / "study.zip", tmp_path / "labels.dcm"
     study.write_bytes(zipped_study())
@@ -618,7 +630,7 @@ def test_the_series_of_a_study_and_one_of_its_volumes_are_chosen(
     assert [one.ReferencedSOPInstanceUID for one in references] == [f"{ECHOES}.1", f"{ECHOES}.3"]
 
 
-def test_a_series_is_segmented_to_dicom_seg(models: Path, tmp_path: Path) -> None:
+def test_a_series_is_segmented_to_dicom_seg(run: Run, models: Path, tmp_path: Path) -> None:
     """Probabilities are no label map, and an image from elsewhere is of no series."""
     series, out = tmp_path / "series.zip", tmp_path / "seg.dcm"
     series.write_bytes(zipped_series())
@@ -641,7 +653,9 @@ def test_a_series_is_segmented_to_dicom_seg(models: Path, tmp_path: Path) -> Non
     assert IDENTITY["PatientID"] not in answer.stdout + answer.stderr
 
 
-def test_report_and_preview_are_written_beside_the_dicom_seg(models: Path, tmp_path: Path) -> None:
+def test_report_and_preview_are_written_beside_the_dicom_seg(
+    run: Run, models: Path, tmp_path: Path
+) -> None:
     series, out = tmp_path / "series.zip", tmp_path / "seg.dcm"
     report, preview = tmp_path / "volumes.dcm", tmp_path / "preview.dcm"
     series.write_bytes(zipped_series())
@@ -664,7 +678,9 @@ def test_paths_are_printed_as_they_are(models: Path, image: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_training_from_the_command_line(models: Path, discs: Path, tmp_path: Path) -> None:
+def test_training_from_the_command_line(
+    run: Run, models: Path, discs: Path, tmp_path: Path
+) -> None:
     """Train, publish, use: and a second start is refused until it is told to resume."""
     arguments: list[str | Path]
     arguments = ["train", "segmentation", "--data", discs, "--name", "discs", "--models", tmp_path,
@@ -684,7 +700,7 @@ def test_training_from_the_command_line(models: Path, discs: Path, tmp_path: Pat
     assert "discs@1" in resumed.stdout, "the same model is no second version"
 
 
-def test_the_demo_writes_its_pictures(tmp_path: Path) -> None:
+def test_the_demo_writes_its_pictures(run: Run, tmp_path: Path) -> None:
     answer = run("demo", "--out", tmp_path / "demo")
     assert answer.returncode == 0, answer.stderr
     names = {path.name for path in (tmp_path / "demo").iterdir()}

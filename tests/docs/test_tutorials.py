@@ -35,9 +35,11 @@ def denormals() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("denormals")
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_tutorial_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tutorial_runs(
+    path: Path, preloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for block, printed in run(path.read_text(), tmp_path):
+    for block, printed in run(path.read_text(), tmp_path, preloaded.parent):
         if block.printed is not None:
             assert_alike(printed, block.printed.group(2))
     for made, committed in pictures(path).items():

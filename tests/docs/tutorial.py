@@ -28,6 +28,7 @@ from typing import Any
 from PIL import Image
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images" / "tutorials"
+INSTALLED = Path(sys.executable).parent
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PORT = 8000
 #: A service has to be ready after this many seconds.
@@ -70,8 +71,11 @@ def pictures(path: Path) -> dict[str, Path]:
     return {f"{name}.png": IMAGES / path.stem / f"{name}.webp" for name in linked}
 
 
-def run(page: str, folder: Path) -> Iterator[tuple[Block, str]]:
-    """Run the blocks of a page in a folder, which is the current one; each with what it prints."""
+def run(page: str, folder: Path, commands: Path = INSTALLED) -> Iterator[tuple[Block, str]]:
+    """Run the blocks of a page in a folder, which is the current one; each with what it prints.
+
+    ``caps-med`` is that of the folder `commands`.
+    """
     names: dict[str, Any] = {"__name__": "__main__"}
     port = _free_port()
     with contextlib.ExitStack() as stack:
@@ -86,21 +90,21 @@ def run(page: str, folder: Path) -> Iterator[tuple[Block, str]]:
                 stack.enter_context(_service(f"{code.strip()} --port {port}", port, folder))
                 yield block, ""
             else:
-                yield block, _shell(code, folder)
+                yield block, _shell(code, folder, commands)
 
 
-def _shell(code: str, folder: Path) -> str:
+def _shell(code: str, folder: Path, commands: Path) -> str:
     command = ["/bin/bash", "-e", "-o", "pipefail", "-c", code]
     answer = subprocess.run(
-        command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False
+        command, cwd=folder, env=_environment(commands), capture_output=True, text=True, check=False
     )
     if answer.returncode:
         raise RuntimeError(f"{code}\n{answer.stdout}\n{answer.stderr}")
     return answer.stdout
 
 
-def _environment() -> dict[str, str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def _environment(commands: Path) -> dict[str, str]:
+    path = os.pathsep.join((str(commands), str(INSTALLED), os.environ["PATH"]))
     return {**os.environ, "PATH": path, "COLUMNS": "80", "CAPS_MED_DEVICE": "cpu"}
 
 
@@ -114,7 +118,7 @@ def _free_port() -> int:
 def _service(command: str, port: int, folder: Path) -> Iterator[None]:
     with (folder / "serve.log").open("w") as log:
         process = subprocess.Popen(
-            command.split(), cwd=folder, env=_environment(), stdout=log, stderr=log
+            command.split(), cwd=folder, env=_environment(INSTALLED), stdout=log, stderr=log
         )
     try:
         _wait_until_ready(port, process)
