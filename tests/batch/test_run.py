@@ -32,6 +32,7 @@ from caps_med.errors import InvalidParameter, LayerNotFound, UnsupportedFormat, 
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Model
 from tests.classifiers import write_classifiers
+from tests.training.forked import CONTEXT
 from tests.waiting import until
 
 
@@ -319,6 +320,12 @@ def test_a_full_disk_leaves_no_half_file(
     assert files_of(tmp_path / "out") == {"cases.csv", "cases.json"}
 
 
+@pytest.fixture
+def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes need not import anything; `tests.cli.test_batch` has them as they are."""
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: CONTEXT)
+
+
 class Fatal(SegmentFiles):
     """Its process ends with every case named a.tif."""
 
@@ -328,6 +335,7 @@ class Fatal(SegmentFiles):
         return super().run(model, case, folder)
 
 
+@pytest.mark.usefixtures("_forked")
 def test_the_number_of_processes_changes_nothing(
     action: SegmentFiles, scans: Path, tmp_path: Path
 ) -> None:
@@ -356,6 +364,7 @@ class FatalOnceTold(SegmentFiles):
         return super().run(model, case, folder)
 
 
+@pytest.mark.usefixtures("_forked")
 def test_a_process_that_ends_between_two_cases_loses_neither(
     action: SegmentFiles, scans: Path, tmp_path: Path
 ) -> None:

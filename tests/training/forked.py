@@ -1,4 +1,4 @@
-"""Processes that tests kill, forked from one that has imported what takes seconds to import."""
+"""Processes that tests end, forked from one that has imported what takes seconds to import."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 
 import torch
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["training.tasks.pipeline", "training.cli.augment"])
+#: For `multiprocessing`.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["training.tasks.pipeline", "training.cli.augment"])
 
 
 def start(work: Callable[..., object], *arguments: object, folder: Path) -> ForkServerProcess:
     """Do some work in a process of its own, with one thread, in a folder."""
-    process = _CONTEXT.Process(target=_in_folder, args=(folder, work, arguments))
+    process = CONTEXT.Process(target=_in_folder, args=(folder, work, arguments))
     process.start()
     return process
 
