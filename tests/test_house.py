@@ -38,8 +38,8 @@ def test_the_readmes_python_runs(workplace: Path, code: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_readmes_commands_run(workplace: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def test_the_readmes_commands_run(preloaded: Path, workplace: Path) -> None:
+    path = f"{preloaded.parent}{os.pathsep}{os.environ['PATH']}"
     (script,) = blocks("bash")
     environment = {**os.environ, "PATH": path}
     subprocess.run(["/bin/bash", "-e", "-c", script], cwd=workplace, check=True, env=environment)
