@@ -66,7 +66,7 @@ def test_a_broadcast_vector_is_convolved_once(size: tuple[int, ...]) -> None:
     assert len(repeated[0].unique()) > 1
 
 
-class TestCapsPix2Pix(GeneratorContract, TracedNetworkContract):
+class TestCapsPix2Pix(GeneratorContract):
     pass
 
 
@@ -76,8 +76,11 @@ class TestLinear(GeneratorContract):
     arguments: Mapping[str, object] = {"upsampling": "linear", "padding": "replicate"}
 
 
-class TestSmoothed(GeneratorContract, TracedNetworkContract):
-    """With transposed convolutions that are smoothed, as axon-synthesis is."""
+class TestSmoothed(GeneratorContract):
+    """With transposed convolutions that are smoothed, as axon-synthesis is.
+
+    `tests.bundles.test_export` exports one.
+    """
 
     arguments: Mapping[str, object] = {"upsampling": "smoothed", "padding": "replicate"}
 
@@ -178,6 +181,8 @@ class TestDropoutNoise(GeneratorContract):
 
 
 class TestFieldNoise(GeneratorContract, TracedNetworkContract):
+    """Exported as the one that has most to trace: capsules, modulation, fields, grain."""
+
     arguments: Mapping[str, object] = {"noise_source": "field", "noise_size": 16}
 
     def test_the_last_capsules_alone_make_the_answer(self) -> None:
