@@ -12,6 +12,16 @@ from api.app import create_app
 from api.audit import AUDIT
 from api.settings import Settings
 from caps_med.images import MedicalImage, encode_image
+from tests.api.lasting import LastingDecoders
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _lasting_decoders() -> Iterator[None]:
+    """Services in this process take over the decoders of those before them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("api.engine.engine.DecodePool", LastingDecoders)
+        yield
+    LastingDecoders.end()
 
 
 @pytest.fixture
