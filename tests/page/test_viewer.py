@@ -21,6 +21,17 @@ WINDOW = "() => [capsMed.segment.volumes[0].cal_min, capsMed.segment.volumes[0].
 VOXEL = "() => [...capsMed.segment.frac2vox(capsMed.segment.scene.crosshairPos)]"
 ZOOM = "() => capsMed.segment.scene.pan2Dxyzmm[3]"
 
+#: How often is drawn when all is reset: NiiVue ends each drawing with `finish`.
+DRAWN = """async () => {
+    const { gl } = capsMed.segment, { finish } = gl;
+    let drawn = 0;
+    gl.finish = () => { drawn += 1; return finish.call(gl); };
+    document.querySelector('#segment .reset').click();
+    for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+    delete gl.finish;
+    return drawn;
+}"""
+
 
 def wait_for_answer(page: Page) -> None:
     expect(page.locator("#segment .answer")).to_be_visible()
@@ -66,7 +77,7 @@ def test_window_zoom_and_pan(opened: Callable[..., Page]) -> None:
     page.locator("#segment .tool", has_text="Pan").click()
     drag(page, 40, 0)
     assert abs(page.evaluate("() => capsMed.segment.scene.pan2Dxyzmm[0]")) > 1
-    page.locator("#segment .reset").click()
+    assert page.evaluate(DRAWN) == 1  # window, zoom and place change together
     assert page.evaluate("() => [...capsMed.segment.scene.pan2Dxyzmm]") == [0, 0, 0, 1]
     assert page.evaluate(WINDOW) == pytest.approx(first, rel=1e-3)
 
@@ -105,7 +116,7 @@ def test_position_and_value_below_the_pointer(
 
 
 #: The letters of the next drawing in white: what is written where, in pixels from the upper left.
-LETTERS = """() => {
+LETTERS = """async () => {
     const viewer = capsMed.segment, found = {};
     const char = viewer.drawChar, colour = viewer.gl.uniform4fv;
     let white = false;
@@ -118,6 +129,7 @@ LETTERS = """() => {
         return char.call(viewer, xy, size, code);
     };
     viewer.drawScene();
+    await new Promise(requestAnimationFrame); // in which it is drawn, as asked before
     delete viewer.drawChar;
     delete viewer.gl.uniform4fv;
     return found;

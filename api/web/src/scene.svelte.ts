@@ -2,7 +2,7 @@
 import type { NVImage, SLICE_TYPE } from '@niivue/niivue';
 import { Problem } from './service.svelte.js';
 import { readout } from './readout.js';
-import { noGraphics, OWN_PLANE, type Slice, thinAxis, TOO_LARGE, type Tool, type Viewer } from './viewer.js';
+import { FAILED, noGraphics, OWN_PLANE, type Slice, thinAxis, TOO_LARGE, type Tool, type Viewer } from './viewer.js';
 
 /** Window and level of CT, in Hounsfield units. */
 export const CT_WINDOWS: Record<string, [level: number, width: number]> = {
@@ -86,7 +86,7 @@ export class Scene<V extends Viewer = Viewer> {
   /** Nothing is shown. */
   clear(): void {
     [this.image, this.labels, this.place, this.slice] = [undefined, undefined, '', undefined];
-    void this.draw((viewer) => { for (const old of [...viewer.volumes].reverse()) viewer.removeVolume(old); });
+    void this.draw((viewer) => viewer.empty());
   }
 
   setWindow(low: number, high: number): void {
@@ -163,7 +163,7 @@ export class Scene<V extends Viewer = Viewer> {
   }
 
   private look(viewer: V): void {
-    viewer.setRadiologicalConvention(this.radiological);
+    if (viewer.opts.isRadiologicalConvention !== this.radiological) viewer.setRadiologicalConvention(this.radiological);
     viewer.crosshair(this.crosshair);
     this.slice = viewer.slice();
   }
@@ -175,7 +175,7 @@ export class Scene<V extends Viewer = Viewer> {
     const failed = (error: unknown) => {
       if (viewer !== this.viewer || this.failure) return;
       if (!(error instanceof Problem)) console.warn(error);
-      this.failure = error instanceof Problem ? error : noGraphics('The 3-D graphics of this page have failed.');
+      this.failure = error instanceof Problem ? error : noGraphics(FAILED);
     };
     try {
       return Promise.resolve(how(viewer)).then(() => undefined, failed);

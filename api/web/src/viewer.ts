@@ -35,6 +35,9 @@ export const decoded = (url: Uint8Array): Promise<NVImage> => within(NVImage.loa
 export const noGraphics = (why: string): Problem => new Problem('no 3-D graphics',
   `${why} Slices are shown instead. Try again, close other tabs with 3-D graphics, or switch on hardware acceleration (WebGL 2) in the browser's settings.`);
 
+/** Why nothing is drawn once drawing has failed. */
+export const FAILED = 'The 3-D graphics of this page have failed.';
+
 /** Why an image is not drawn by WebGL that is longer than `most` voxels; WebGL would draw it without its label map, or not at all. */
 export const tooLarge = (longest: number, most: number): Problem => new Problem('too large for 3-D graphics',
   `This image is ${longest} voxels long; the browser's 3-D graphics (WebGL 2) take ${most}. Slices are shown instead.`, TOO_LARGE);
@@ -90,6 +93,7 @@ export class Viewer extends Niivue {
 
   /** Let its WebGL go: a browser has some sixteen of them, and for one more takes the oldest away from another view. */
   private end(name: string): void {
+    this.drawNoMore();
     this.cleanup(); // else the window holds it
     this._gl?.getExtension('WEBGL_lose_context')?.loseContext();
     if (capsMed[name] === this) delete capsMed[name];
@@ -101,13 +105,20 @@ export class Viewer extends Niivue {
     const [longest, most] = [Math.max(...(image.dimsRAS ?? []).slice(1, 4)), this.gl.getParameter(this.gl.MAX_3D_TEXTURE_SIZE)];
     if (longest > most) throw tooLarge(longest, most);
     this.closeDrawing();
-    for (const old of [...this.volumes].reverse()) this.removeVolume(old);
-    this.addVolume(image);
+    this.together(() => {
+      this.empty();
+      this.addVolume(image);
+    });
     this.thin = thinAxis(image);
     this.setIsOrientationTextVisible(geometry);
     this.setInterpolation(!geometry);
     this.setSliceType(OWN_PLANE[this.thin] ?? planes);
     this.recentre();
+  }
+
+  /** Show nothing. */
+  empty(): void {
+    for (const old of [...this.volumes].reverse()) this.removeVolume(old);
   }
 
   /** Lay a label map over it, or take it away. */
@@ -211,11 +222,46 @@ export class Viewer extends Niivue {
   private get hidden(): boolean {
     return this.canvas?.offsetWidth === 0;
   }
+  /** A new size has cleared the canvas: an empty one would be shown if it were drawn in the next frame. */
   override resizeListener(): void {
-    if (!this.hidden) super.resizeListener();
+    if (this.hidden) return;
+    super.resizeListener();
+    this.drawNow();
   }
-  override drawScene(): ReturnType<Niivue['drawScene']> {
-    return this.hidden ? undefined : super.drawScene();
+
+  private frame: number | undefined;
+  /** NiiVue draws after each change of an option, or twice: drawn is once, in the next frame. Without graphics hardware each time takes long. */
+  override drawScene(): undefined {
+    this.frame ??= requestAnimationFrame(() => this.drawNow());
+  }
+  private drawNow(): void {
+    this.drawNoMore();
+    if (this.hidden) return;
+    try {
+      super.drawScene();
+    } catch (error) {
+      console.warn(error);
+      this.onLost(noGraphics(FAILED));
+    }
+  }
+  private drawNoMore(): void {
+    if (this.frame !== undefined) cancelAnimationFrame(this.frame);
+    this.frame = undefined;
+  }
+
+  private waits = false;
+  /** Change volumes, and only then make what is drawn of them. */
+  protected together(change: () => void): void {
+    this.waits = true;
+    try {
+      change();
+    } finally {
+      this.waits = false;
+    }
+    this.updateGLVolume();
+  }
+  override updateGLVolume(): void {
+    if (!this.waits) super.updateGLVolume();
   }
 
   /** Letters with a dark edge can be read over bright tissue as well as over air. */
