@@ -33,6 +33,7 @@ from api.processes import module_command
 from api.settings import Settings
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, encode_image, read_image
+from tests.api.lasting import LastingDecoders
 from tests.api.mutations import good_files
 from tests.api.running import run_async
 from tests.images.codecs.test_dicom_syntaxes import PICTURE, SYNTAXES, compressed
@@ -207,6 +208,7 @@ def test_decoders_that_never_start_are_a_503_and_the_next_one_is_tried(
     models: Path, picture: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.decoding.decoder.module_command", killed_at_the_start(2))
+    LastingDecoders.end()  # or the service would take over one of them
     app = create_app(Settings(models=models, preload=("none",)))  # nothing is started early
     with TestClient(app, raise_server_exceptions=False) as client:
         url, files = "/v1/models/tiny-segmentation/segment", {"image": picture}
