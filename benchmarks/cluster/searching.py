@@ -30,8 +30,9 @@ from caps_med.inference import load_model
 from training.data import open_dataset
 from training.data.cases import Case
 from training.evaluation.segmentation import evaluate
-from training.evaluation.statistics import CONFIDENCE, rounded, spread_of, verdict
+from training.evaluation.statistics import CONFIDENCE, spread_of, verdict
 from training.evaluation.summary import case_means
+from training.rounding import rounded
 from training.tasks.search import SEARCHED
 
 _COMMAND = "from caps_med.cli import main; main()"
