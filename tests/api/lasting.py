@@ -29,13 +29,16 @@ class LastingDecoders(DecodePool):
         return super()._started()
 
     def close(self) -> None:
-        """Hand over those that are idle, and end all others."""
+        """Hand over those that are idle, and end all others; the service may begin again."""
+        idle = []
         with suppress(queue.Empty):
             while True:
-                decoder = self._free.get_nowait()
-                if decoder is not None and decoder.alive:
-                    self._running.discard(decoder)
-                    self.spare[self._memory].put(decoder)
+                idle.append(self._free.get_nowait())
+        for decoder in idle:
+            self._free.put(None)
+            if decoder is not None and decoder.alive:
+                self._running.discard(decoder)
+                self.spare[self._memory].put(decoder)
         super().close()
 
     @classmethod
