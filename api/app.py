@@ -94,6 +94,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         },
     )
     app.state.engine = engine
+    app.state.known_parameters = {}
     app.state.inference_jobs = InferenceJobs(engine)
     problems.install(app)
     for router in (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, File, Form, Header, Query, Request, Response, UploadFile
+from fastapi.openapi.utils import get_openapi
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
@@ -44,7 +45,7 @@ async def known_parameters(request: Request) -> None:
     """
     if request.method != "POST":
         return
-    parts, query = _documented(request.app.openapi(), request.scope["route"].path_format)
+    parts, query = _known(request)
     if parts is not None:
         await _check_form(request, parts)
         given = [name for name, _ in (await request.form()).multi_items()]
@@ -55,6 +56,20 @@ async def known_parameters(request: Request) -> None:
 
 #: Name -> whether there may be several.
 _Names = Mapping[str, bool]
+
+
+def _known(request: Request) -> tuple[_Names | None, _Names]:
+    """The parts and query parameters of a request's route, see `_documented`.
+
+    They are read once for each route, from a document of that route alone: the whole document takes
+    half a second, in which the service answers nobody.
+    """
+    known: dict[str, tuple[_Names | None, _Names]] = request.app.state.known_parameters
+    route = request.scope["route"]
+    path: str = route.path_format
+    if path not in known:
+        known[path] = _documented(get_openapi(title="", version="", routes=[route]), path)
+    return known[path]
 
 
 def _check_names(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import schemathesis
+from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import randoms
 from schemathesis.checks import not_a_server_error
@@ -89,6 +90,16 @@ def test_answers_are_as_the_document_says(described: Any, method: str, path: str
         case.call_and_validate(checks=checks, timeout=120)  # seconds: a busy machine is no fault
 
     check()
+
+
+def test_a_request_is_answered_without_the_document(models: Path) -> None:
+    """To make it takes long, and nobody is answered meanwhile."""
+    app = create_app(Settings(models=models, preload=()))
+    with TestClient(app) as client:
+        answer = client.post("/v1/models/tiny-segmentation/segment", files={"imag": b""})
+    assert answer.status_code == 422
+    assert "there is no part 'imag': known are refine," in answer.json()["detail"]
+    assert app.openapi_schema is None
 
 
 def test_every_problem_is_in_the_document(described: Any) -> None:  # noqa: ANN401
