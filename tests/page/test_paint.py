@@ -20,7 +20,8 @@ DRAWN = "() => capsMed.synthesize.drawBitmap.reduce((n, v) => n + (v === 3), 0)"
 
 
 def stroke(page: Page) -> None:
-    """One line in the middle of the picture."""
+    """One line in the middle of the picture, which the choice of a brush may have scrolled away."""
+    page.locator(PAINT).scroll_into_view_if_needed()
     box = page.locator(PAINT).bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
