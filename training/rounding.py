@@ -10,7 +10,7 @@ import numpy as np
 #: Decimals kept: more than any score deserves. Of a small number, such as a distance in mm between
 #: voxels of nanometres, so many digits are kept, down to the last decimal, which rounding errors of
 #: larger numbers do not reach.
-_DECIMALS, _DIGITS, LAST_DECIMAL = 6, 4, 12
+_DECIMALS, _DIGITS, _LAST_DECIMAL = 6, 4, 12
 
 
 @overload
@@ -27,5 +27,14 @@ def rounded(value: float | np.floating | None) -> float | None:
         return None
     number, decimals = float(value), _DECIMALS
     if 0 < abs(number) < 10 ** (_DIGITS - 1 - _DECIMALS):
-        decimals = min(_DIGITS - 1 - math.floor(math.log10(abs(number))), LAST_DECIMAL)
+        decimals = decimals_of(number, _DIGITS)
     return round(number, decimals) + 0.0  # no negative zero
+
+
+def decimals_of(number: float, digits: int) -> int:
+    """Decimals that hold so many digits of a number other than 0, down to the last that is kept.
+
+    >>> decimals_of(0.00123456, 3), decimals_of(1e-15, 3)
+    (5, 12)
+    """
+    return min(digits - 1 - math.floor(math.log10(abs(number))), _LAST_DECIMAL)

@@ -6,7 +6,6 @@ resamples and counts groups.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from typing import Literal
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from training.data.groups import group_numbers
-from training.rounding import LAST_DECIMAL, rounded
+from training.rounding import decimals_of, rounded
 
 #: Confidence level of the intervals; bootstrap resamples of a mean, and of other measures.
 CONFIDENCE, RESAMPLES, MEASURED_RESAMPLES = 0.95, 9999, 500
@@ -65,7 +64,7 @@ class Spread(BaseModel):
         largest = max(abs(value) for value in (self.mean, self.sd or 0, *(self.interval or ())))
         if not 0 < largest < 10 ** (1 - DECIMALS):
             return DECIMALS
-        return min(DECIMALS - 1 - math.floor(math.log10(largest)), LAST_DECIMAL)
+        return decimals_of(largest, DECIMALS)
 
     def text(self, digits: int | None = None, *, sd: bool = False, interval: bool = False) -> str:
         """Such as ``0.912 ± 0.031 [0.898, 0.925]``, without what is None or not wanted.
