@@ -235,6 +235,7 @@ def _as_kept(content: bytes, decoded: MedicalImage, choice: Choice) -> tuple[str
         return form, gzip.compress(content, _GZIP_LEVEL, mtime=0)
     header = decoded.header
     if form == "nifti" and header is not None and not has_one_member(content, header):
+        # decoded before, so that it inflates to no more than its header says
         return form, gzip.compress(gzip.decompress(content), _GZIP_LEVEL, mtime=0)
     return form, content
 
