@@ -84,6 +84,7 @@ class Projects:
         images: Sequence[str | Path],
         labels: Sequence[str | Path] = (),
         author: str | None = None,
+        patient: str | None = None,
     ) -> list[dict[str, Any]]:
         """Add images, all or none.
 
@@ -94,11 +95,15 @@ class Projects:
                 voxels.
             labels: label maps of some of them, called like their images.
             author: of the label maps.
+            patient: whose images all of them are, in any words, such as a pseudonym. Images of one
+                patient, also those of several calls, are held out together.
         """
         parts = [("images", part) for part in _parts([Path(path) for path in images])]
         parts += [("labels", (Path(path).name, Path(path).read_bytes())) for path in labels]
         path = f"{_PATH}/{project}/images"
-        added = self._document("POST", path, files=parts, params=_given(author=author))
+        added = self._document(
+            "POST", path, files=parts, data=_given(patient=patient), params=_given(author=author)
+        )
         found: list[dict[str, Any]] = added["images"]
         return found
 

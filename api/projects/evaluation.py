@@ -9,6 +9,7 @@ from typing import Any
 
 from api.engine import Engine, Segment
 from api.projects.annotations import Annotations
+from api.projects.groups import groups_of
 from api.projects.images import ProjectImages
 from api.projects.patience import patiently
 from api.projects.records import Image
@@ -25,9 +26,11 @@ class Scores:
 
     Attributes:
         cases: of each image, label name -> Dice; a label in neither map has none.
+        groups: the patient or volume of each image, or the image itself.
     """
 
     cases: Sequence[Mapping[str, float]]
+    groups: Sequence[str]
 
     @property
     def mean(self) -> float:
@@ -36,19 +39,27 @@ class Scores:
         return sum(means) / len(means) if means else 1.0
 
     def as_dict(self, seed: int) -> dict[str, Any]:
-        """Label name -> mean and 95 % interval, for JSON.
+        """Label name -> mean and 95 % interval (over the groups), for JSON.
 
         Args:
             seed: of the intervals.
         """
+        scored = [
+            (group, {**case, MEAN: sum(case.values()) / len(case)})
+            for group, case in zip(self.groups, self.cases, strict=True)
+            if case
+        ]
         names = dict.fromkeys(name for case in self.cases for name in case)
-        listed = {name: [case[name] for case in self.cases if name in case] for name in names}
-        listed[MEAN] = [sum(case.values()) / len(case) for case in self.cases if case]
-        return {name: _spread(values, seed) for name, values in listed.items() if values}
+        return {
+            name: _spread([(group, case[name]) for group, case in scored if name in case], seed)
+            for name in (*names, MEAN)
+            if scored
+        }
 
 
-def _spread(values: Sequence[float], seed: int) -> dict[str, float | None]:
-    found = spread_of(values, [str(i) for i in range(len(values))], seed)
+def _spread(scored: Sequence[tuple[str, float]], seed: int) -> dict[str, float | None]:
+    groups, values = zip(*scored, strict=True)
+    found = spread_of(values, groups, seed)
     low, high = (None, None) if found is None or found.interval is None else found.interval
     return {"mean": rounded(sum(values) / len(values)), "low": low, "high": high}
 
@@ -91,7 +102,7 @@ async def scores_of(
     cases = []
     for image in held_out:
         cases.append(await patiently(engine, partial(case, image)))
-    return Scores(cases)
+    return Scores(cases, groups_of(held_out))
 
 
 def compared(base: str, before: Scores, model: str, after: Scores) -> tuple[bool, str]:

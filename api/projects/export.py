@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -14,6 +15,7 @@ from anyio import to_thread
 
 from api.engine import Engine
 from api.problems import DATA_NOT_FIT, Refusal
+from api.projects.groups import group_of
 from api.projects.label_maps import format_of
 from api.projects.patience import patiently
 from api.projects.records import Image, Project
@@ -110,11 +112,23 @@ async def _files(
         contents = [await engine.run("encode", partial(encode_image, one, form)) for one in parts]
     marked = await to_thread.run_sync(projects.images.content, image.project, label.file)
     suffix, kept = CODECS[form].suffixes[0], CODECS[format_of(image)].suffixes[0]
-    stem = f"{_UNSAFE.sub('-', image.name.partition('.')[0])[:_LONGEST_STEM]}-{image.id[:8]}"
+    stem = f"{_safe(image.name.partition('.')[0])}-{image.id[:8]}"
     if layout == "pairs":
+        stem = f"{_folder(image)}{stem}"
         return [(f"images/{stem}{suffix}", content), (f"labels/{stem}{kept}", marked)]
     named = [(f"imagesTr/{stem}_{k:04}{suffix}", one) for k, one in enumerate(contents)]
     return [*named, (f"labelsTr/{stem}{kept}", marked)]
+
+
+def _safe(name: str) -> str:
+    return _UNSAFE.sub("-", name)[:_LONGEST_STEM]
+
+
+def _folder(image: Image) -> str:
+    """The folder of its patient or volume, which no training divides; "" if it is of none."""
+    if not (group := group_of(image)):
+        return ""
+    return f"{_safe(group)}-{hashlib.sha256(group.encode()).hexdigest()[:8]}/"
 
 
 def _kind(image: Image) -> tuple[int, int]:

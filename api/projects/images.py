@@ -82,6 +82,7 @@ class ProjectImages:
         labels: Sequence[Upload],
         author: str,
         choice: Choice = NOTHING,
+        patient: str | None = None,
     ) -> list[Image]:
         """Add images to a project, all or none.
 
@@ -89,6 +90,7 @@ class ProjectImages:
             labels: label maps of some of them, found by their names without suffixes.
             author: of the label maps.
             choice: the series and volume to read of each image.
+            patient: whose images all of them are.
 
         Raises:
             CapsMedError: a file cannot be decoded, does not suit the project's model, or a label
@@ -101,7 +103,7 @@ class ProjectImages:
         made: dict[str, KeptLabels] = {}
         for upload in images:
             image, content = await self._checked(project, upload, model, choice)
-            found.append((image, content))
+            found.append((replace(image, patient=patient), content))
             if upload.stem in maps:
                 made[image.id] = await self._labels(project, image, maps[upload.stem])
         return await to_thread.run_sync(lambda: self._keep(project, found, made, author))

@@ -20,6 +20,7 @@ from api.problems import DATA_NOT_FIT, JOB_NOT_FOUND, LEARNING, TRAINING_UNAVAIL
 from api.projects.annotations import Annotations
 from api.projects.caller import Caller
 from api.projects.evaluation import Scores, compared, scores_of
+from api.projects.groups import groups_of
 from api.projects.images import ProjectImages
 from api.projects.records import Image, Project, Round
 from api.projects.scoring import Scoring
@@ -234,10 +235,25 @@ class Learning:
 
 
 def held_out_of(corrected: Sequence[Image], project: Project) -> frozenset[str]:
-    """Which of the corrected images are held out: those of the first round, chosen by the seed."""
-    before = frozenset(image.id for image in corrected if image.held_out)
-    if before:
-        return before
-    count = min(max(1, round(project.held_out * len(corrected))), len(corrected) - 1)
-    chosen = random.Random(project.seed).sample(range(len(corrected)), count)  # noqa: S311 - no secret
-    return frozenset(corrected[index].id for index in chosen)
+    """Which of the corrected images are held out: chosen by the seed in the first round.
+
+    Patients and volumes are held out as a whole, with the images of them that come later.
+
+    Raises:
+        Refusal: all images are of one patient (422).
+    """
+    groups = groups_of(corrected)
+    chosen = {group for group, image in zip(groups, corrected, strict=True) if image.held_out}
+    if not chosen:
+        names = list(dict.fromkeys(groups))
+        if len(names) < FEWEST:
+            detail = (
+                "all corrected images are of one patient, so none can be held out: correct an "
+                "image of another patient"
+            )
+            raise Refusal(DATA_NOT_FIT, detail)
+        count = min(max(1, round(project.held_out * len(names))), len(names) - 1)
+        chosen = set(random.Random(project.seed).sample(names, count))  # noqa: S311 - no secret
+    return frozenset(
+        image.id for group, image in zip(groups, corrected, strict=True) if group in chosen
+    )

@@ -84,6 +84,9 @@ class ImageView(BaseModel):
     format: str = Field(examples=["nifti"])
     shape: list[int]
     spacing: list[float] | None = Field(description="Millimetres; null: a picture.")
+    patient: str | None = Field(
+        description="Whose image it is, as its sender said.", examples=["p01"]
+    )
     held_out: bool = Field(description="Whether it is never trained on.")
     held_by: str | None = Field(description="Who was given it as the next one to correct.")
     warnings: list[str] = Field(description="What was doubtful when its file was read.")
@@ -96,7 +99,16 @@ class ImageView(BaseModel):
         return cls(
             **{
                 name: getattr(image, name)
-                for name in ("id", "name", "state", "version", "author", "format", "held_out")
+                for name in (
+                    "id",
+                    "name",
+                    "state",
+                    "version",
+                    "author",
+                    "format",
+                    "patient",
+                    "held_out",
+                )
             },
             uncertainty=None if image.uncertainty is None else round(image.uncertainty, 6),
             shape=list(image.shape),

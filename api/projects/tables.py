@@ -45,6 +45,7 @@ CREATE TABLE IF NOT EXISTS images (
     state TEXT NOT NULL DEFAULT 'unlabelled',
     version INTEGER NOT NULL DEFAULT 0,
     author TEXT,
+    patient TEXT,
     held_out INTEGER NOT NULL DEFAULT 0,
     scored INTEGER NOT NULL DEFAULT 0,
     uncertainty REAL,
@@ -100,8 +101,9 @@ CREATE TABLE IF NOT EXISTS rounds (
 """
 
 #: What the tables have not had from the beginning.
-ADDED = tuple(
-    Column(table, "warnings", "TEXT NOT NULL DEFAULT '[]'") for table in ("images", "labels")
+ADDED = (
+    *(Column(table, "warnings", "TEXT NOT NULL DEFAULT '[]'") for table in ("images", "labels")),
+    Column("images", "patient", "TEXT"),
 )
 
 T = TypeVar("T", Project, Image, LabelVersion, Round)

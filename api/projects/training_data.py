@@ -10,9 +10,11 @@ from pathlib import Path
 from anyio import to_thread
 
 from api.projects.annotations import Annotations
+from api.projects.groups import groups_of
 from api.projects.images import ProjectImages
 from api.projects.records import Image
 from caps_med.images import CODECS
+from training.data.groups import group_numbers
 
 #: Images that are looked up at a time.
 CASES_PAGE = 500
@@ -21,17 +23,18 @@ CASES_PAGE = 500
 async def write_cases(
     folder: Path, images: Sequence[Image], files: ProjectImages, annotations: Annotations
 ) -> None:
-    """``images/`` and ``labels/`` below a new folder, by links where the disk can hold them."""
+    """``images/`` and ``labels/`` below a new folder, by links where the disk can hold them.
+
+    Images of one patient or volume are in a folder of their own, so that no training divides them.
+    """
 
     def write() -> None:
-        for name in ("images", "labels"):
-            (folder / name).mkdir(mode=0o700, parents=True)
-        for image in images:
+        for image, number in zip(images, group_numbers(groups_of(images)), strict=True):
             label = annotations.label(image)
             source = files.files(image.project).path(image.file)
-            _link(source, folder / "images" / f"{image.id}{suffix_of(image)}")
+            _link(source, folder / "images" / str(number) / f"{image.id}{suffix_of(image)}")
             path = annotations.path(image, label)
-            _link(path, folder / "labels" / f"{image.id}{''.join(path.suffixes)}")
+            _link(path, folder / "labels" / str(number) / f"{image.id}{''.join(path.suffixes)}")
 
     await to_thread.run_sync(write)
 
@@ -43,6 +46,7 @@ def suffix_of(image: Image) -> str:
 
 def _link(source: Path, target: Path) -> None:
     """Link, or copy to another disk: our files are never changed, only removed."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         os.link(source, target)
     except OSError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from anyio import to_thread
-from fastapi import APIRouter, File, Query, Response, UploadFile
+from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 from fastapi.responses import JSONResponse
 
 from api.encoding import MEDIA_TYPES
@@ -57,11 +57,21 @@ async def add(
             "corrected."
         ),
     ] = None,
+    patient: Annotated[
+        str | None,
+        Form(
+            max_length=64,
+            pattern=r"^[^\x00-\x1f\x7f]*$",
+            description="Whose images all of these are, in any words, such as a pseudonym: images "
+            "of one patient are held out together.",
+        ),
+    ] = None,
 ) -> Added:
     """All are added, or none. DICOM is kept as NIfTI, a picture as PNG or npy, without its tags."""
     given = [await _read(upload) for upload in images]
     maps = [await _read(upload) for upload in labels or ()]
-    added = await projects.images.add(project, given, maps, author, choice)
+    whose = (patient or "").strip() or None
+    added = await projects.images.add(project, given, maps, author, choice, whose)
     projects.scoring.wake()
     return Added(images=[ImageView.of(image) for image in added])
 

@@ -498,9 +498,11 @@ class TestOtherOrders:
         (study / "both" / "disc.png").write_bytes(pictures()[0]["buffer"])
         scan = read_image([*study.glob("head/*")])
         nib.save(nib.Nifti1Pair(scan.array[0], scan.affine), study / "both" / "scan.img")
+        page.locator(VIEW).get_by_label("Patient of the images to come").fill(" p 1 ")
         drop(page, f"{VIEW} .drop", study)
         rows = page.locator(f"{VIEW} .images tr")
         expect(rows).to_have_count(2 + 7)
+        expect(rows.get_by_text("patient p 1")).to_have_count(7)
         added = get(page, f"{self.project}/images")["images"][2:]
         kept = {
             one["name"]: read_image(page.request.get(f"{self.project}/images/{one['id']}").body())

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+#: The ending that marks a part of a patient or volume.
+_PART = re.compile(r"[-_ ](?:slices?|sl|z|frame|tile|patch|look|aug)[-_ ]?\d+$", re.IGNORECASE)
+
+
+def whole_of(name: str) -> str:
+    """The patient or volume that an image is a part of, as far as its name says; else "".
+
+    >>> whole_of("p1_slice03"), whole_of("p1")
+    ('p1', '')
+    """
+    whole = _PART.sub("", name)
+    return "" if whole == name else whole
 
 
 def group_numbers(groups: Sequence[str]) -> NDArray[np.int64]:

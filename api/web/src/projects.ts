@@ -12,6 +12,8 @@ export interface Project {
 export interface Image {
   id: string; name: string; state: State; version: number; author: string | null; uncertainty: number | null;
   held_out: boolean; held_by: string | null;
+  /** Whose image it is, as the one who added it said. */
+  patient: string | null;
   /** What was doubtful when its file was read. */
   warnings: string[];
   /** Millimetres; null of a picture, which has no geometry. */
@@ -57,14 +59,14 @@ export const images = (id: string): Promise<Image[]> => all(at(id, '/images'), '
 export const remove = (id: string): Promise<Response> => call(at(id), { method: 'DELETE' });
 export const create = async (fields: object): Promise<Project> => (await post('v1/projects', fields)).json();
 
-/** Add the images of some files, a few at a time; `told`: how many are done, of how many. Says what keeps some from being added; the others are. */
-export async function upload(id: string, files: readonly File[], signal: AbortSignal, told: (done: number, all: number) => void): Promise<{ all: number; not: string[] }> {
+/** Add the images of some files, all of a patient if one is given, a few at a time; `told`: how many are done, of how many. Says what keeps some from being added; the others are. */
+export async function upload(id: string, files: readonly File[], patient: string, signal: AbortSignal, told: (done: number, all: number) => void): Promise<{ all: number; not: string[] }> {
   told(0, files.length);
   const { images, not } = await imagesOf(files, signal);
   const all = images.length + not.length;
   const send = async (some: Dropped[]): Promise<void> => {
     try {
-      await post(at(id, '/images'), { images: await Promise.all(some.map(sentOf)) }, signal);
+      await post(at(id, '/images'), { images: await Promise.all(some.map(sentOf)), patient: patient || undefined }, signal);
     } catch (error) {
       if (all === 1 || !(error instanceof Problem && error.ofFile)) throw error;
       if (some.length === 1) not.push(error.message);

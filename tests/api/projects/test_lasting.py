@@ -185,17 +185,20 @@ def test_images_without_scores_are_found_by_an_index(store: ProjectStore) -> Non
     assert "SEARCH images USING INDEX images_unscored" in plan and "TEMP B-TREE" not in plan
 
 
-def test_images_from_before_their_warnings_were_kept(store: ProjectStore, tmp_path: Path) -> None:
+def test_images_from_before_their_warnings_and_patients_were_kept(
+    store: ProjectStore, tmp_path: Path
+) -> None:
     project = project_of(store, "a")
     before = image_of(store, project, 0)
     with store.database.transaction() as connection:
         for table in ("images", "labels"):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN warnings")
+        connection.execute("ALTER TABLE images DROP COLUMN patient")
     again = ProjectStore(tmp_path / "projects.sqlite3", 10**9, 10**7)
     assert again.image(project.id, before.id) == before
-    new = replace(before, id="b" * 32, file="b.png", warnings=("padding", "twice"))
+    new = replace(before, id="b" * 32, file="b.png", warnings=("padding", "twice"), patient="p")
     (added,) = again.add_images([(new, 0.5)])
-    assert added.warnings == ("padding", "twice")
+    assert (added.warnings, added.patient) == (("padding", "twice"), "p")
     assert again.images(project.id, None, 0, 9) == [before, added]
 
 

@@ -245,7 +245,7 @@ def test_the_held_out_part_is_chosen_once() -> None:
 
 
 def test_a_model_that_is_not_worse_is_kept() -> None:
-    low, high = Scores([{"disc": 0.5}]), Scores([{"disc": 0.7}])
+    low, high = Scores([{"disc": 0.5}], ["x"]), Scores([{"disc": 0.7}], ["x"])
     assert compared("m@1", low, "n@1", high)[0]
     assert compared("m@1", low, "n@1", low)[0]
     accepted, message = compared("m@1", high, "n@1", low)
@@ -255,7 +255,7 @@ def test_a_model_that_is_not_worse_is_kept() -> None:
 
 def test_dice_has_an_interval_over_images() -> None:
     """Of single images there is none, and a label in neither map does not count."""
-    scores = Scores([{"a": 0.5, "b": 1.0}, {"a": 0.7}, {}]).as_dict(seed=0)
+    scores = Scores([{"a": 0.5, "b": 1.0}, {"a": 0.7}, {}], ["x", "y", "z"]).as_dict(seed=0)
     assert scores["a"]["mean"] == pytest.approx(0.6)
     assert 0.5 <= scores["a"]["low"] <= 0.6 <= scores["a"]["high"] <= 0.7
     assert scores["b"] == {"mean": 1.0, "low": None, "high": None}

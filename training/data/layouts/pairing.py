@@ -11,10 +11,9 @@ from itertools import count, islice
 from typing import NamedTuple
 
 from training.data.cases import Case, FileRef, Unpaired
+from training.data.groups import whole_of
 from training.data.layouts.naming import IMAGE_WORDS, LABEL_WORDS, Entry, by_key, without
 
-#: The ending that marks a part of a patient or volume.
-_PART = re.compile(r"[-_ ](?:slices?|sl|z|frame|tile|patch|look|aug)[-_ ]?\d+$", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[-_. /]")
 
 
@@ -162,8 +161,8 @@ def _grouped(cases: list[Case]) -> list[Case]:
     guessed = []
     for case in cases:
         parent = case.name.rpartition("/")[0]
-        group = parent if parent in shared else _PART.sub("", case.name)
-        guessed.append(replace(case, group=case.group or ("" if group == case.name else group)))
+        group = parent if parent in shared else whole_of(case.name)
+        guessed.append(replace(case, group=case.group or group))
     if len({case.grouped for case in guessed}) > 1 or any(case.group for case in cases):
         return guessed
     return cases

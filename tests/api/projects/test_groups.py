@@ -1,0 +1,150 @@
+"""Images of one patient, or of one volume, are held out and learned from together."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import numpy as np
+import pytest
+
+from api.problems import Refusal
+from api.projects.annotations import Annotations
+from api.projects.evaluation import Scores
+from api.projects.images import ProjectImages
+from api.projects.learning import held_out_of
+from api.projects.records import Image
+from api.projects.store import ProjectStore
+from api.projects.training_data import write_cases
+from caps_med.client import Client
+from tests.api.projects.conftest import Create, code, discs
+from tests.api.projects.test_learning import TINY, finished, images_of, last_round, project_of
+from tests.api.running import Running, run_async
+from tests.waiting import until
+from training.data import open_dataset
+
+
+def of_patients(patients: Sequence[str | None], held_out: Sequence[int] = ()) -> list[Image]:
+    images = images_of(len(patients), dict.fromkeys(held_out, True))
+    return [replace(one, patient=whose) for one, whose in zip(images, patients, strict=True)]
+
+
+def called(*names: str) -> list[Image]:
+    images = images_of(len(names))
+    return [replace(one, name=name) for one, name in zip(images, names, strict=True)]
+
+
+def test_a_patient_is_held_out_as_a_whole() -> None:
+    patients = [f"p{i // 4}" for i in range(20)]
+    chosen = held_out_of(of_patients(patients), project_of())
+    assert len(chosen) == 4
+    assert len({patients[int(image)] for image in chosen}) == 1
+    assert len(held_out_of(of_patients(patients), project_of(held_out=0.6))) == 12
+
+
+def test_what_comes_later_of_a_held_out_patient_is_held_out() -> None:
+    images = of_patients(["a", "b", "a", None, "b"], held_out=[0])
+    assert held_out_of(images, project_of()) == {"0", "2"}
+
+
+def test_images_of_a_single_patient_are_not_learned_from() -> None:
+    with pytest.raises(Refusal, match="an image of another patient"):
+        held_out_of(of_patients(["a", "a", "a"]), project_of())
+    assert len(held_out_of(of_patients(["a", "a", None]), project_of())) in (1, 2)
+
+
+def test_names_tell_the_slices_of_a_volume() -> None:
+    names = [f"{scan}_slice_{k}.png" for scan in ("one", "two") for k in range(3)]
+    chosen = held_out_of(called(*names), project_of())
+    assert chosen in ({"0", "1", "2"}, {"3", "4", "5"})
+    alone = held_out_of(called(*names[:3]), project_of())
+    assert len(alone) == 1  # as of a data set on disk: something is held out
+
+
+def test_a_patient_is_more_than_a_name() -> None:
+    first, second, other = called("one_slice_1.png", "one_slice_2.png", "b.png")
+    images = [replace(first, patient="p"), second, replace(other, patient="p")]
+    assert held_out_of(images, project_of()) in ({"0", "2"}, {"1"})
+
+
+def test_intervals_are_over_patients() -> None:
+    values = np.linspace(0.4, 0.9, 12)
+    cases = [{"a": float(value)} for value in values]
+    by_image = Scores(cases, [str(i) for i in range(12)]).as_dict(0)["a"]
+    by_patient = Scores(cases, [str(i // 3) for i in range(12)]).as_dict(0)["a"]
+    assert by_image["mean"] == by_patient["mean"]
+    assert by_patient["low"] < by_image["low"] and by_image["high"] < by_patient["high"]
+    assert Scores(cases, ["p"] * 12).as_dict(0)["a"]["low"] is None
+
+
+@pytest.fixture
+def project(client: httpx.Client, create: Create, server: Running, tmp_path: Path) -> str:
+    """Three corrected images of each of two patients, and one of nobody in particular."""
+    path = create(held_out="0.4")
+    with Client(server.address) as service:
+        for patient, pairs in (("7/A", discs(3)), ("7-A", discs(3, 1)), (None, discs(1, 2))):
+            files: list[Path] = []
+            for number, pair in enumerate(pairs):
+                for folder, content in zip(("images", "labels"), pair, strict=True):
+                    target = tmp_path / folder / f"{number}.png"
+                    target.parent.mkdir(exist_ok=True)
+                    target.write_bytes(content)
+                files.append(tmp_path / "images" / f"{number}.png")
+            labels = [tmp_path / "labels" / one.name for one in files]
+            added = service.projects.add(path.rpartition("/")[2], files, labels, patient=patient)
+            assert {one["patient"] for one in added} == {patient}
+    return path
+
+
+def sizes(folder: Path) -> list[int]:
+    """Of the groups that a training divides nowhere."""
+    groups = [case.grouped for case in open_dataset(folder).cases]
+    return sorted(groups.count(group) for group in set(groups))
+
+
+@pytest.mark.slow
+def test_a_round_divides_no_patient(client: httpx.Client, project: str) -> None:
+    begun = client.post(f"{project}/learn", data=TINY)
+    assert begun.status_code == 202, begun.text
+    until(lambda: finished(client, project))
+    one = last_round(client, project)
+    assert one["state"] == "finished", one
+    images = client.get(f"{project}/images").json()["images"]
+    held = {image["patient"] for image in images if image["held_out"]}
+    assert len(held) == 1
+    assert one["held_out"] == sum(image["patient"] in held for image in images)
+
+
+def test_training_and_export_keep_patients_together(
+    client: httpx.Client, project: str, own_models: Path, tmp_path: Path
+) -> None:
+    root = own_models / ".projects"
+    store = ProjectStore(root / "projects.sqlite3", 10**9, 10**7)
+    files = ProjectImages(root, store, cast(Any, None))
+    annotations = Annotations(store, cast(Any, None), files)
+    images = store.images(project.rpartition("/")[2], "corrected", 0, 99)
+    run_async(write_cases(tmp_path / "data", images, files, annotations))
+    assert sizes(tmp_path / "data") == [1, 3, 3]
+    assert not [path for path in (tmp_path / "data").rglob("*") if "7" in path.parent.name]
+    packed = client.get(f"{project}/export", params={"layout": "pairs"}).content
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        archive.extractall(tmp_path / "pairs")
+    assert sizes(tmp_path / "pairs") == [1, 3, 3]
+
+
+def test_who_a_patient_is_has_bounds(client: httpx.Client, create: Create) -> None:
+    project, ((image, _),) = create(), discs(1)
+
+    def answer(patient: str) -> httpx.Response:
+        files = {"images": ("a.png", image)}
+        return client.post(f"{project}/images", files=files, data={"patient": patient})
+
+    assert code(answer("x" * 65)) == (422, "invalid_parameter")
+    assert code(answer("a\nb")) == (422, "invalid_parameter")
+    assert answer("  p 1 ").json()["images"][0]["patient"] == "p 1"
+    assert answer(" ").json()["images"][0]["patient"] is None
