@@ -66,6 +66,14 @@ def evaluate(
     as_json: AsJson = False,
     binary: Binary = False,
     instances: Instances = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="For a segmentation model: the distance within which surfaces agree, for the "
+            "surface Dice, in mm, or in pixels for pictures. By default the longest side of a "
+            "voxel.",
+        ),
+    ] = None,
     robust: Annotated[
         bool,
         typer.Option(
@@ -119,6 +127,7 @@ def evaluate(
         images=images,
         segmenter=None if segmenter is None else Model(repository.find(segmenter), LIMITS),
         changed=robust_images if robust else 0,
+        tolerance=tolerance,
         track=progress_bar,
     )
     _print_parts(task.evaluate(request), out, as_json)

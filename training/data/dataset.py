@@ -18,7 +18,14 @@ from training.data.interpretation import Interpretation
 from training.data.layouts import UnknownLayout, discover, label_maps_alone
 from training.data.mni152 import load_mni152
 from training.data.opened import Opened
-from training.data.reading import label_encoding, read_case, read_image_of, read_label
+from training.data.reading import (
+    label_encoding,
+    learned,
+    read_case,
+    read_ids,
+    read_image_of,
+    read_label,
+)
 from training.data.samples import Source
 from training.data.unsupported import UNSUPPORTED
 
@@ -154,6 +161,13 @@ class Dataset(Cases):
             BrokenCase: a file is unreadable, or image and label map do not match.
         """
         return read_case(case, self.label_values, self.instances, flat=flat)
+
+    def read_with_ids(
+        self, case: Case, *, flat: bool = True
+    ) -> tuple[MedicalImage, MedicalImage, MedicalImage]:
+        """As `read`, and third the label map as it is in its file, of instances their ids."""
+        image, ids = read_ids(case, flat=flat)
+        return image, learned(case, ids, self.label_values, self.instances), ids
 
     def read_label(self, case: Case) -> MedicalImage:
         """Read the label map ``[1, *S]`` (label ids) of one case.

@@ -100,6 +100,12 @@ def read_case(
         BrokenCase: a file is unreadable, image and label map do not match, or an id is beyond
             `MAX_ID`.
     """
+    image, ids = read_ids(case, flat=flat)
+    return image, learned(case, ids, label_values, instances)
+
+
+def read_ids(case: Case, *, flat: bool = True) -> tuple[MedicalImage, MedicalImage]:
+    """As `read_case`, with the label map as it is in its file; see `learned`."""
     channels = [(ref, _read(ref, "image")) for ref in case.images]
     label = _read_label(case)
     if case.segments:
@@ -111,7 +117,6 @@ def read_case(
     if label.spatial_dims == 2:
         image = as_picture(image, size=label.spatial_shape)
     _check_fit(case.images[0], image, case.label, label, "its label map")
-    label = with_ids(_learned(case.label, label, instances), label_values)
     if flat or not all(single_slice(one) for _, one in channels):
         return image, label
     image = _joined(channels)
@@ -137,16 +142,42 @@ def read_label(
     Raises:
         BrokenCase: the file is unreadable, or an id is beyond `MAX_ID`.
     """
-    return with_ids(_learned(case.label, picture_of(_read_label(case)), instances), label_values)
+    return learned(case, read_label_ids(case), label_values, instances)
 
 
-def _learned(reference: FileRef, label: MedicalImage, instances: Instances | None) -> MedicalImage:
-    """The label map with its ids as they are learned, which of instances have other names."""
+def read_label_ids(case: Case) -> MedicalImage:
+    """Read only the label map of one case, ``[1, *S]``, as it is in its file; see `learned`.
+
+    Raises:
+        BrokenCase: the file is unreadable.
+    """
+    return picture_of(_read_label(case))
+
+
+def learned(
+    case: Case,
+    label: MedicalImage,
+    label_values: Mapping[int, int] | None = None,
+    instances: Instances | None = None,
+) -> MedicalImage:
+    """The label map of a case with its ids as they are learned; those of instances have no names.
+
+    Args:
+        case: named in errors.
+        label: as it is in its file.
+        label_values: as of `read_case`.
+        instances: as of `read_case`.
+
+    Raises:
+        BrokenCase: an id is beyond `MAX_ID`.
+    """
     classes = as_classes(label, instances)
     if (largest := int(classes.array.max())) > MAX_ID:
         what = f"holds the label id {largest}"
-        raise BrokenCase("label_values", reference, what, f"ids may run up to {MAX_ID}")
-    return replace(classes, names={}) if instances in ("binary", "borders") else classes
+        raise BrokenCase("label_values", case.label, what, f"ids may run up to {MAX_ID}")
+    if instances in ("binary", "borders"):
+        classes = replace(classes, names={})
+    return with_ids(classes, label_values)
 
 
 def with_ids(label: MedicalImage, label_values: Mapping[int, int] | None) -> MedicalImage:

@@ -112,9 +112,18 @@ def read_matched(
     Raises:
         InvalidInput: the case is broken, or the map has an id that the models do not know.
     """
+    image, label, _ = read_with_ids(case, dataset, models)
+    return image, label
+
+
+def read_with_ids(
+    case: Case, dataset: Dataset, models: Sequence[Model]
+) -> tuple[MedicalImage, MedicalImage, MedicalImage]:
+    """As `read_matched`, and third the label map as it is in its file, of instances their ids."""
     cards = [model.bundle.card for model in models]
-    image, label = dataset.read(case, flat=all(card.spacing_mm is None for card in cards))
-    return image, matched_label(case, label, cards[0])
+    flat = all(card.spacing_mm is None for card in cards)
+    image, label, ids = dataset.read_with_ids(case, flat=flat)
+    return image, matched_label(case, label, cards[0]), ids
 
 
 def matched_label(case: Case, label: MedicalImage, card: ModelCard) -> MedicalImage:

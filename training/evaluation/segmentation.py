@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from caps_med.errors import InvalidInput
+from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from caps_med.wording import counted
@@ -15,8 +16,10 @@ from training.data import Dataset
 from training.data.cases import Case, Track
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
-from training.evaluation.evaluator import Evaluator, evenly_spaced, naming
-from training.evaluation.metrics.overlap import score_case, unit_of
+from training.data.check.instances import InstanceSurvey
+from training.data.reading import read_label_ids
+from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_with_ids
+from training.evaluation.metrics.overlap import TrueObjects, score_case, unit_of
 from training.evaluation.segmentation_calibration import CalibrationRecord
 from training.evaluation.statistics import ENOUGH
 from training.evaluation.summary import (
@@ -55,7 +58,12 @@ class Evaluation:
 
 
 def evaluate(
-    dataset: Dataset, models: Sequence[Model], track: Track[Case] = iter, *, seed: int = 0
+    dataset: Dataset,
+    models: Sequence[Model],
+    track: Track[Case] = iter,
+    *,
+    seed: int = 0,
+    tolerance: float | None = None,
 ) -> Evaluation:
     """Segment every case with every model.
 
@@ -64,19 +72,27 @@ def evaluate(
         models: the first is compared with the others.
         track: wraps the iteration over cases, to show progress.
         seed: of the confidence intervals.
+        tolerance: of the surface Dice, in mm, or in pixels for 2-D images; None for the longest
+            side of a voxel, which may differ between cases.
 
     Raises:
+        InvalidParameter: the tolerance is negative or infinite.
         InvalidInput: a case is broken, or has a label that the models do not know; or 2-D images
             and volumes are mixed, whose distances have different units.
     """
-    return SegmentationEvaluator(dataset, models, seed).run(track).evaluation()
+    return SegmentationEvaluator(dataset, models, seed, tolerance).run(track).evaluation()
 
 
 class SegmentationEvaluator(Evaluator[Case]):
     """Scores segmentation models case by case; see `evaluate`."""
 
-    def __init__(self, dataset: Dataset, models: Sequence[Model], seed: int) -> None:
+    def __init__(
+        self, dataset: Dataset, models: Sequence[Model], seed: int, tolerance: float | None = None
+    ) -> None:
         super().__init__(dataset, models, seed)
+        if tolerance is not None and not 0 <= tolerance < np.inf:
+            raise InvalidParameter(f"tolerance={tolerance:g}: must be a distance of at least 0")
+        self._tolerance = tolerance
         self._names = dict(list(models[0].bundle.card.labels.items())[1:])
         self._rows: list[SegmentationRow] = []
         self._calibration = CalibrationRecord()
@@ -93,23 +109,23 @@ class SegmentationEvaluator(Evaluator[Case]):
 
     def score(self, unit: Case) -> None:
         """Segment one case with every model."""
-        image, truth = self.read(unit)
+        image, truth, ids = read_with_ids(unit, self.dataset, self.models)
+        objects = TrueObjects(ids, self._have_borders) if self._have_objects else None
         self._units.add(unit_of(image))
         if len(self._units) > 1:
             raise InvalidInput(
                 f"{unit.images[0]}: 2-D images and volumes are mixed, whose distances are in "
                 "pixels and in mm: evaluate them apart"
             )
-        ids, counts = np.unique(truth.array, return_counts=True)
-        values = dict(zip(ids.tolist(), counts.tolist(), strict=True))
-        self._card.add(unit.grouped, image, values, truth)
+        self._card.add(unit.grouped, image, _voxels(truth), truth)
         if unit.name in self._shown:
             self._thumbnails.append(thumbnail(unit.name, image, truth))
         for model in self.models:
             with naming(unit.images[0]):
                 answer = model.segment(image)
             self._calibration.add(model.bundle.reference, unit.name, unit.grouped, answer, truth)
-            for scores in score_case(answer, truth, list(self._names)):
+            labels = list(self._names)
+            for scores in score_case(answer, truth, labels, self._tolerance, objects):
                 self._rows.append(
                     SegmentationRow(
                         model=model.bundle.reference,
@@ -120,6 +136,25 @@ class SegmentationEvaluator(Evaluator[Case]):
                         scores=scores,
                     )
                 )
+
+    @property
+    def _have_borders(self) -> bool:
+        """Whether the models learned borders between touching objects."""
+        return self.dataset.instances == "borders"
+
+    @cached_property
+    def _have_objects(self) -> bool:
+        """Whether the ids in the label maps are those of objects.
+
+        Where all ids are foreground, they may be those of classes that are taken for one.
+        """
+        if self.dataset.instances != "binary":
+            return self._have_borders
+        survey = InstanceSurvey()
+        for case in self.dataset.cases:
+            label = read_label_ids(case)
+            survey.add(str(case.label), label, _voxels(label))
+        return survey.all_instances(())
 
     def evaluation(self) -> Evaluation:
         """Everything that was found."""
@@ -132,6 +167,8 @@ class SegmentationEvaluator(Evaluator[Case]):
             models=self.references,
             labels=self._names,
             unit=next(iter(self._units)),
+            tolerance=self._tolerance,
+            objects="ids" if self._have_objects else "components",
             seed=self.seed,
             notes=(*self._notes_on(card), *self.notes()),
             scores=tuple(class_summaries(self._rows, self.references, self._names, self.seed)),
@@ -154,3 +191,9 @@ class SegmentationEvaluator(Evaluator[Case]):
                 f"{counted(card.groups, 'independent case')}: confidence intervals are "
                 "rough, and too few to tell models apart"
             )
+
+
+def _voxels(label: MedicalImage) -> dict[int, int]:
+    """Id -> number of voxels."""
+    ids, counts = np.unique(label.array, return_counts=True)
+    return dict(zip(ids.tolist(), counts.tolist(), strict=True))

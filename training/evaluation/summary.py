@@ -214,14 +214,31 @@ class Summary(_Section):
 
 
 class SegmentationSummary(Summary):
-    """Of segmentation models; ``unit`` is that of distances."""
+    """Of segmentation models.
+
+    Attributes:
+        unit: of distances.
+        tolerance: of the surface Dice, in that unit; None for the longest side of a voxel.
+        objects: what an object of the labels is: the voxels of one id, or a connected component of
+            a class.
+    """
 
     groups: int
     labels: Mapping[int, str]
     unit: str
+    tolerance: float | None
+    objects: Literal["ids", "components"]
     scores: tuple[ClassSummary, ...]
     comparisons: tuple[ClassComparison, ...]
     calibration: tuple[CalibrationScores, ...] = ()
+
+    @property
+    def units(self) -> str:
+        """What distances and the surface Dice are measured in, for the heading of a table."""
+        within = "one voxel's longest side" if self.unit == "mm" else "1 pixel"
+        if self.tolerance is not None:
+            within = f"{self.tolerance:g} {self.unit}"
+        return f"distances in {self.unit}, surface Dice within {within}"
 
 
 class SynthesisSummary(Summary):

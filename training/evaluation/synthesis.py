@@ -31,7 +31,7 @@ from training.evaluation.metrics import (
     ssim,
 )
 from training.evaluation.metrics.artefacts import border, grid, slice_correlation
-from training.evaluation.metrics.overlap import score_case
+from training.evaluation.metrics.overlap import dice
 from training.evaluation.models import list_labels, same_labels
 from training.evaluation.statistics import ENOUGH
 from training.evaluation.summary import (
@@ -257,13 +257,10 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         if self._segmenter is None:
             return None
         ids = list(self._segmenter.bundle.card.labels)[1:]
-        dice = [
-            scores.dice
-            for image in images
-            for scores in score_case(self._segmenter.segment(image), label, ids)
-            if scores.dice is not None
-        ]
-        return float(np.mean(dice)) if dice else None
+        found = [self._segmenter.segment(image).array for image in images]
+        scores = [dice(one == i, label.array == i) for one in found for i in ids]
+        known = [score for score in scores if score is not None]
+        return float(np.mean(known)) if known else None
 
     def _show(
         self,

@@ -34,6 +34,8 @@ class Request:
         interpretation: how label maps are to be understood.
         images: of a synthesis model: images of each label map.
         segmenter: of a synthesis model: a segmentation model, for the geometry.
+        tolerance: of a segmentation model: that of the surface Dice, in mm or pixels; None for the
+            longest side of a voxel.
         changed: of a classification model: images that are changed and attacked.
         track: wraps an iteration and says what it is, to show progress.
     """
@@ -46,6 +48,7 @@ class Request:
     images: int
     segmenter: Model | None
     changed: int
+    tolerance: float | None
     track: Callable[[Iterable[Any], str], Iterable[Any]]
 
     def evaluating(self, items: Iterable[Any]) -> Iterable[Any]:

@@ -21,7 +21,13 @@ def evaluate_segmentation(request: Request) -> list[Part]:
     from training.reports.segmentation import evaluation_report
 
     dataset = open_dataset(request.data, interpretation=request.interpretation)
-    found = evaluate(dataset, request.models, request.evaluating, seed=request.seed)
+    found = evaluate(
+        dataset,
+        request.models,
+        request.evaluating,
+        seed=request.seed,
+        tolerance=request.tolerance,
+    )
     write_results(found.rows, found.summary, request.out)
     evaluation_report(request.out / "report.html", found)
     return [Part(found.summary, list(_tables(found.summary)))]
@@ -46,7 +52,7 @@ def _scores(summary: SegmentationSummary) -> Table:
         )
         for row in summary.scores
     ]
-    title = f"{cases}: mean ± sd [95 % confidence interval], distances in {summary.unit}"
+    title = f"{cases}: mean ± sd [95 % confidence interval], {summary.units}"
     return Table(("model, class", *TITLES.values(), "missed", "invented"), rows, title)
 
 

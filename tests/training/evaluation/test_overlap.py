@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from monai.metrics import compute_dice
+from monai.metrics import compute_dice, compute_surface_dice
 
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
@@ -30,6 +30,7 @@ def test_a_perfect_answer() -> None:
     truth = label_map((20, 30), np.s_[4:10, 5:9])
     (scores,) = score_case(truth, truth, [1])
     assert (scores.dice, scores.jaccard, scores.hd95, scores.surface_distance) == (1, 1, 0, 0)
+    assert scores.surface_dice == scores.detection_f1 == scores.panoptic_quality == 1
     assert scores.presence == "both"
 
 
@@ -82,6 +83,47 @@ def test_one_stray_pixel_moves_the_percentile_little_but_counts_in_the_mean() ->
     assert scores.surface_distance == pytest.approx(30 / 81)
 
 
+def test_surfaces_within_a_tolerance_worked_by_hand() -> None:
+    """Columns of one pixel's width, of which six of eight pixels are 1 apart and two are 4."""
+    truth, found = (label_map((20, 30), np.s_[2:10, 5:6]) for _ in range(2))
+    moved = np.zeros_like(found.array)
+    moved[0, 2:8, 6], moved[0, 8:10, 9] = 1, 1
+    found = found.with_array(moved)
+    shares = [score_case(found, truth, [1], t)[0].surface_dice for t in (0.99, 1, None, 4)]
+    # the last two true pixels are sqrt(2) and sqrt(5) from the six
+    assert shares == [0, 12 / 16, 12 / 16, 1]
+
+
+@pytest.mark.parametrize("spacing", [ISOTROPIC, (0.7, 0.7, 5.0), (2e-5, 3e-5, 5e-5)])
+def test_the_default_tolerance_is_the_longest_side_of_a_voxel(spacing: Spacing) -> None:
+    """Whatever rounding makes of it."""
+    for axis, side in enumerate(spacing):
+        box = [slice(4, 9)] * 3
+        truth = label_map((20, 20, 20), tuple(box), spacing)
+        for steps in (1, 3):
+            box[axis] = slice(4 + steps, 9 + steps)
+            found = label_map((20, 20, 20), tuple(box), spacing)
+            (scores,) = score_case(found, truth, [1])
+            assert scores.surface_dice is not None
+            assert (scores.surface_dice == 1) == (steps * side <= max(spacing) * 1.001)
+
+
+@pytest.mark.parametrize("spacing", [ISOTROPIC, (0.7, 2.0, 3.0), (3e-5, 2e-5, 4e-4)])
+@pytest.mark.parametrize("shape", [(30, 40), (16, 20, 12)])
+def test_surface_dice_is_that_of_monai(shape: tuple[int, ...], spacing: Spacing) -> None:
+    random = np.random.default_rng(0)
+    truth = label_map(shape, (slice(4, 9),) * len(shape), spacing)
+    known = truth.spacing
+    for tolerance in (0.0, 1.3 * min(known or (1,)), 1.1 * max(known or (1,))):
+        noise = random.random(truth.array.shape) < 0.02
+        found = truth.with_array(truth.array ^ noise)
+        maps = (torch.from_numpy(one.array[None]).float() for one in (found, truth))
+        expected = compute_surface_dice(*maps, [tolerance], True, spacing=known)
+        (scores,) = score_case(found, truth, [1], tolerance)
+        assert scores.surface_dice == pytest.approx(float(expected), abs=1e-6)
+        assert 0 < float(expected) < 1
+
+
 @pytest.mark.parametrize("spacing", [ISOTROPIC, (0.7, 2.0, 3.0)])
 def test_where_it_lies_does_not_matter(spacing: Spacing) -> None:
     """At the border of the image as in its midst."""
@@ -106,7 +148,8 @@ def test_a_class_that_is_not_there(
         warnings.simplefilter("error")
         (scores,) = score_case(some if in_found else none, some if in_truth else none, [1])
     assert scores.presence == presence
-    assert scores.dice == scores.jaccard == overlap
+    assert scores.dice == scores.jaccard == scores.surface_dice == overlap
+    assert scores.detection_f1 == scores.panoptic_quality == overlap
     assert scores.hd95 is scores.surface_distance is None
 
 

@@ -89,6 +89,31 @@ def test_against_a_baseline_that_is_named_by_its_network(
     assert compared["verdict"] in answer.output
 
 
+def test_the_tolerance_of_the_surface_dice(discs: Path, repository: Path, tmp_path: Path) -> None:
+    found = {}
+    for given in ([], ["--tolerance", 0.5], ["--tolerance", 8]):
+        answer = run("--model", "tiny", "--data", discs, "--out", tmp_path, "--models", repository,
+                     *given)  # fmt: skip
+        assert answer.exit_code == 0, answer.output
+        summary = json.loads((tmp_path / "summary.json").read_text())
+        within = f"surface Dice within {given[1]} pixels" if given else "Dice within 1 pixel"
+        assert within in answer.output and within in (tmp_path / "report.html").read_text()
+        assert summary["tolerance"] == (given[1] if given else None)
+        (disc,) = summary["scores"]
+        found[str(summary["tolerance"])] = disc["metrics"]["surface_dice"]["mean"]
+        assert disc["metrics"]["dice"]["mean"] > 0
+    assert found["0.5"] < found["None"] < found["8.0"]
+
+
+@pytest.mark.parametrize("tolerance", ["-1", "nan", "inf"])
+def test_a_tolerance_is_a_distance(
+    tolerance: str, discs: Path, repository: Path, tmp_path: Path
+) -> None:
+    answer = run("--model", "tiny", "--data", discs, "--out", tmp_path, "--models", repository,
+                 "--tolerance", tolerance)  # fmt: skip
+    assert f"tolerance={tolerance}: must be a distance of at least 0" in str(answer.exception)
+
+
 def test_a_volume_is_scored_as_a_whole_in_millimetres(tmp_path: Path) -> None:
     for kind, source in (("images", samples.T1), ("labels", samples.TISSUE)):
         (tmp_path / kind).mkdir()
