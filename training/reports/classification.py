@@ -29,8 +29,10 @@ from training.reports.robustness import robustness_figures, robustness_measures
 _MEANINGS = {
     "accuracy": "share of images with the right answer",
     "balanced_accuracy": "mean of the classes' sensitivities",
+    "kappa": "Cohen's: agreement beyond chance; 0 by chance, 1 is best",
     "auroc": "area under the ROC curve, mean over classes, each against the rest",
     "average_precision": "area under the precision-recall curve, mean over classes",
+    "brier_score": "squared error of the probabilities; 0 is best",
     "calibration_error": "expected difference of probability and share right; 0 is best",
     "sensitivity": "share of its images that are found",
     "specificity": "share of other images that are not taken for it",
@@ -40,6 +42,7 @@ _MEANINGS_OF_SEVERAL = {
     **_MEANINGS,
     "accuracy": "share of right answers to whether an image is of a class, over all classes",
     "balanced_accuracy": "mean over classes of sensitivity and specificity",
+    "kappa": "Cohen's, mean over classes: agreement beyond chance; 0 by chance, 1 is best",
 }
 
 

@@ -14,6 +14,9 @@ import typer
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
+    balanced_accuracy_score,
+    brier_score_loss,
+    cohen_kappa_score,
     hamming_loss,
     roc_auc_score,
 )
@@ -68,6 +71,55 @@ class TestMeasures:
         assert found["specificity/1"] == pytest.approx(3 / 4)
         assert found["auroc/2"] == 1
         assert found["auroc/0"] == pytest.approx(7 / 9)
+        chance = (3 * 3 + 2 * 3 + 1 * 0) / 36
+        assert found["kappa"] == pytest.approx((4 / 6 - chance) / (1 - chance))
+        squares = [0.06, 0.26, 1.14, 0.02, 0.54, 0.62]
+        assert found["brier_score"] == pytest.approx(sum(squares) / 6)
+
+    @pytest.mark.parametrize("classes", [2, 4])
+    def test_of_exclusive_classes_as_scikit_learn_has_them(self, classes: int) -> None:
+        random = np.random.default_rng(classes)
+        true = random.integers(0, classes, 60)
+        probabilities = random.dirichlet(np.ones(classes), 60)
+        probabilities[np.arange(60), true] += 0.5
+        probabilities /= probabilities.sum(1, keepdims=True)
+        answers = Answers(probabilities, np.eye(classes, dtype=np.uint8)[true], exclusive=True)
+        said = probabilities.argmax(1)
+        weights = resamples([""] * 60, 0, 10)
+        found = measured(answers, weights)
+        for row, weight in enumerate(weights):
+            expected = {
+                "kappa": cohen_kappa_score(true, said, sample_weight=weight),
+                "balanced_accuracy": balanced_accuracy_score(true, said, sample_weight=weight),
+                "brier_score": brier_score_loss(
+                    true,
+                    probabilities if classes > 2 else probabilities[:, 1],
+                    sample_weight=weight,
+                    labels=range(classes),
+                ),
+            }
+            for name, value in expected.items():
+                assert found[name][row] == pytest.approx(value), name
+
+    def test_of_classes_that_go_together_as_scikit_learn_has_them(self) -> None:
+        random = np.random.default_rng(0)
+        targets = random.integers(0, 2, (50, 3), np.uint8)
+        probabilities = np.clip(random.random((50, 3)) + 0.3 * targets - 0.15, 0, 1)
+        found = values(Answers(probabilities, targets, exclusive=False))
+        columns = list(zip(targets.T, probabilities.T, strict=True))
+        kappas = [cohen_kappa_score(t, p >= 0.5) for t, p in columns]
+        assert found["kappa"] == pytest.approx(np.mean(kappas))
+        scores = [brier_score_loss(t, p) for t, p in columns]
+        assert found["brier_score"] == pytest.approx(np.mean(scores))
+
+    def test_of_one_class_alone_there_is_no_kappa(self) -> None:
+        """By chance all would agree."""
+        targets = np.eye(3, dtype=np.uint8)[[0, 0]]
+        alone = Answers(PROBABILITIES[:2], targets, exclusive=True)
+        assert np.isnan(values(alone)["kappa"])
+        assert np.isnan(values(replace(alone, exclusive=False))["kappa"])
+        wrong = Answers(PROBABILITIES[[2, 3]], targets, exclusive=True)
+        assert values(wrong)["kappa"] == 0
 
     def test_the_confusion_matrix_has_classes_in_rows(self) -> None:
         matrix = Answers(PROBABILITIES, TARGETS, exclusive=True).confusion

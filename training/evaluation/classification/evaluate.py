@@ -41,8 +41,10 @@ BATCH = 64
 OVERALL = {
     "accuracy": True,
     "balanced_accuracy": True,
+    "kappa": True,
     "auroc": True,
     "average_precision": True,
+    "brier_score": False,
     "calibration_error": False,
 }
 #: Measures of each class.

@@ -73,10 +73,10 @@ def measured(answers: Answers, weights: Floats) -> Resampled:
         weights: ``[R, N]``, how often each image counts; the first row for the images as they are.
 
     Returns:
-        ``accuracy``, ``balanced_accuracy``, ``auroc`` and ``average_precision`` (means over the
-        classes that some but not all images belong to), ``calibration_error``, and for class k
-        ``sensitivity/k``, ``specificity/k``, ``auroc/k`` and ``average_precision/k``; NaN where a
-        resample has no such image.
+        ``accuracy``, ``balanced_accuracy``, ``kappa``, ``auroc`` and ``average_precision`` (means
+        over the classes that some but not all images belong to), ``brier_score``,
+        ``calibration_error``, and for class k ``sensitivity/k``, ``specificity/k``, ``auroc/k`` and
+        ``average_precision/k``; NaN where a resample has no such image.
     """
     targets, predicted = answers.targets > 0, answers.predicted
     right = (predicted == targets).mean(1) if not answers.exclusive else _matches(answers)
@@ -93,6 +93,8 @@ def measured(answers: Answers, weights: Floats) -> Resampled:
         specificities = np.stack([found[f"specificity/{k}"] for k in classes])
         sensitivities = (sensitivities + specificities) / 2
     found["balanced_accuracy"] = _mean(sensitivities)
+    found["kappa"] = _kappa(answers, found["accuracy"], weights)
+    found["brier_score"] = weights @ _squared_errors(answers) / weights.sum(1)
     for name in ("auroc", "average_precision"):
         found[name] = _mean(np.stack([found[f"{name}/{k}"] for k in classes]))
     found["calibration_error"] = _calibration_errors(answers, weights)
@@ -102,6 +104,41 @@ def measured(answers: Answers, weights: Floats) -> Resampled:
 def _matches(answers: Answers) -> Floats:
     same = answers.probabilities.argmax(1) == answers.targets.argmax(1)
     return np.asarray(same, dtype=float)
+
+
+def _kappa(answers: Answers, accuracy: Floats, weights: Floats) -> Floats:
+    """Cohen's kappa (1960, equation 1): agreement beyond what the frequencies alone would give.
+
+    Of classes that go together its mean over them, each against the rest.
+    """
+    total = weights.sum(1, keepdims=True)
+    true, said = (
+        weights @ x.astype(float) / total for x in (answers.targets > 0, answers.predicted)
+    )
+    if answers.exclusive:
+        return _beyond_chance(accuracy, (true * said).sum(1))
+    agreed = weights @ ((answers.targets > 0) == answers.predicted).astype(float) / total
+    return _mean(_beyond_chance(agreed, true * said + (1 - true) * (1 - said)).T)
+
+
+def _beyond_chance(agreed: Floats, expected: Floats) -> Floats:
+    """NaN where all images are of one class, and are said to be."""
+    with np.errstate(invalid="ignore"):
+        found: Floats = np.where(expected < 1, (agreed - expected) / (1 - expected), np.nan)
+    return found
+
+
+def _squared_errors(answers: Answers) -> Floats:
+    """``[N]``: the Brier score (1950, equation 2) of each image.
+
+    The squared differences of the probabilities and the truth, added over exclusive classes: 0 to
+    2. Deviations, as scikit-learn's: half of it with two classes, whose terms are equal; the mean
+    over classes that go together. Both are 0 to 1.
+    """
+    squares = (answers.probabilities - answers.targets) ** 2
+    if answers.exclusive and squares.shape[1] > 2:
+        return np.asarray(squares.sum(1))
+    return np.asarray(squares.mean(1))
 
 
 def _ranked(answers: Answers, k: int, weights: Floats) -> Resampled:
