@@ -15,6 +15,7 @@ from training.atomic import write_text
 from training.evaluation.metrics.overlap import TITLES
 from training.evaluation.models import list_labels
 from training.evaluation.segmentation import Evaluation
+from training.evaluation.statistics import Spread
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,13 @@ def rendered(template: str, **values: object) -> str:
         undefined=jinja2.StrictUndefined,
         loader=jinja2.PackageLoader("training.reports"),
     )
-    environment.filters["spread"] = lambda found: found.text(sd=True) if found else "–"
+    environment.filters["spread"] = _spread
     return environment.get_template(template).render(values)
+
+
+def _spread(found: Spread | None) -> str:
+    """Mean ± standard deviation; a line may end before the sign, but not after it."""
+    return found.text(sd=True).replace("± ", "±\N{NO-BREAK SPACE}") if found else "–"
 
 
 def title_of(models: Sequence[Model]) -> str:

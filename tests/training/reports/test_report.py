@@ -16,6 +16,7 @@ from caps_med.images import MedicalImage, Normalization, label_palette
 from caps_med.images.overlay import overlay
 from tests.conftest import tiny_binary, write_tiny
 from training.data import open_dataset
+from training.evaluation.metrics.overlap import TITLES
 from training.evaluation.segmentation import evaluate
 from training.pictures.figures import curves, strip_plot
 from training.pictures.pixels import case_pictures
@@ -66,6 +67,9 @@ def test_the_report_of_an_evaluation(discs: Path, repository: Path, tmp_path: Pa
     page = Page(tmp_path / "out" / "report.html")
     assert "calibration error, where foreground is found" in page.text
     assert page.text.count("Reliability, ") >= 2
+    assert re.findall(r'scope="rowgroup">(.*?)<', page.text) == ["capsules@1", "plain@1"]
+    for title in TITLES.values():
+        assert f"<th>{title}</th>" in page.text
     assert page.headings == ["Scores", "capsules@1 against plain@1", "Measures", "Cases",
                              "What the capsules show", "Data", "Model"]  # fmt: skip
     dice = evaluation.dice_of_cases()
