@@ -25,6 +25,7 @@ from training.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from caps_med.inference import Model
     from training.tasks.evaluating import Part
 
 console = Console()
@@ -36,6 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
+    context: typer.Context,
     model: Annotated[str, typer.Option(help="Name of the model, or of one version of it: NAME@3.")],
     data: Data,
     out: Annotated[Path, typer.Option(help="Folder for the report; must be outside the data.")],
@@ -113,10 +115,7 @@ def evaluate(
     baselines = {name: task.networks for name, task in TASKS.items()}
     loaded = [Model(one, LIMITS) for one in find_models(repository, model, others, baselines)]
     task = TASKS[loaded[0].task]
-    if robust and not task.attacked:
-        raise InvalidParameter(
-            f"--robust: {model} is not a classification model; leave --robust out"
-        )
+    _check_options(context, loaded[0], task.options)
     known = instances or (None if binary else loaded[0].bundle.card.instances)
     request = Request(
         data=data,
@@ -131,6 +130,32 @@ def evaluate(
         track=progress_bar,
     )
     _print_parts(task.evaluate(request), out, as_json)
+
+
+def _check_options(context: typer.Context, model: Model, known: Sequence[str]) -> None:
+    """Refuse what would be ignored.
+
+    Raises:
+        InvalidParameter: an option of another task is given, or one without that which it refines.
+    """
+    from training.tasks.registry import TASKS
+
+    given = [name for name in context.params if _is_given(context, name)]
+    of_tasks = {name for task in TASKS.values() for name in task.options}
+    for name in given:
+        if name in of_tasks and name not in known:
+            option = f"--{name.replace('_', '-')}"
+            raise InvalidParameter(
+                f"{option}: {model.bundle.reference} is a {model.task} model, which does not take "
+                f"it; leave {option} out"
+            )
+    if "robust_images" in given and not context.params["robust"]:
+        raise InvalidParameter("--robust-images: has no effect without --robust; add --robust")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _print_parts(parts: Sequence[Part], out: Path, as_json: bool) -> None:

@@ -43,7 +43,7 @@ class Task:
         train: trains a recipe; returns the network and its best score.
         evaluate: scores models of the task, and writes files and a report.
         report: writes an HTML report of a finished training; None for none.
-        attacked: whether models can also be evaluated on changed and attacked images.
+        options: of ``caps-med evaluate``, those that models of the task take and not all others do.
     """
 
     recipe: type[Recipe]
@@ -52,7 +52,7 @@ class Task:
     train: Callable[..., Any]
     evaluate: Callable[[Request], list[Part]]
     report: Callable[..., Any] | None = None
-    attacked: bool = False
+    options: tuple[str, ...] = ()
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -77,13 +77,14 @@ def _classification_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - 
 TASKS: Register[Task] = Register("caps_med.training_tasks", {
     "segmentation": Task(
         SegmentationRecipe, plan_for, load_segmentation, train_segmentation, evaluate_segmentation,
-        _segmentation_report,
+        _segmentation_report, options=("tolerance", "binary", "instances"),
     ),
     "synthesis": Task(
-        SynthesisRecipe, plan_synthesis_for, load_samples, train_synthesis, evaluate_synthesis
+        SynthesisRecipe, plan_synthesis_for, load_samples, train_synthesis, evaluate_synthesis,
+        options=("segmenter", "images", "binary", "instances"),
     ),
     "classification": Task(
         ClassificationRecipe, plan_classification, load, train_classification,
-        evaluate_classification, _classification_report, attacked=True,
+        evaluate_classification, _classification_report, options=("robust", "robust_images"),
     ),
 })  # fmt: skip

@@ -114,6 +114,25 @@ def test_a_tolerance_is_a_distance(
     assert f"tolerance={tolerance}: must be a distance of at least 0" in str(answer.exception)
 
 
+@pytest.mark.parametrize(
+    ("model", "option", "told"),
+    [
+        ("tiny", ["--segmenter", "tiny"], "--segmenter: tiny@1 is a segmentation model, which doe"),
+        ("tiny", ["--images", 4], "--images: tiny@1 is a segmentation model, which does not take"),
+        ("digits", ["--tolerance", 1], "--tolerance: digits@1 is a classification model, which"),
+        ("digits", ["--binary"], "--binary: digits@1 is a classification model, which does not"),
+        ("digits", ["--robust-images", 9], "--robust-images: has no effect without --robust"),
+    ],
+)
+def test_options_of_other_tasks_are_not_ignored(
+    model: str, option: list[object], told: str, discs: Path, repository: Path, tmp_path: Path
+) -> None:
+    answer = run("--model", model, "--data", discs, "--out", tmp_path, "--models", repository,
+                 *option)  # fmt: skip
+    assert isinstance(answer.exception, InvalidParameter)
+    assert told in str(answer.exception)
+
+
 def test_a_volume_is_scored_as_a_whole_in_millimetres(tmp_path: Path) -> None:
     for kind, source in (("images", samples.T1), ("labels", samples.TISSUE)):
         (tmp_path / kind).mkdir()

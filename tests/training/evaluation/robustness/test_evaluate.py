@@ -143,16 +143,8 @@ def test_what_cannot_be_done_is_told(data: Path, repository: Path, tmp_path: Pat
     with pytest.raises(InvalidParameter, match="tiny-findings@1 may find several classes in an im"):
         evaluate_robustness(dataset(data), [caps_med.load_model("tiny-findings", repository)])
     write_tiny(repository, "segmenter", tiny_card("segmentation"))
-    result = run(
-        "--model",
-        "segmenter",
-        "--models",
-        repository,
-        "--data",
-        data,
-        "--out",
-        tmp_path,
-        "--robust",
-    )
+    result = run("--model", "segmenter", "--models", repository, "--data", data,
+                 "--out", tmp_path, "--robust")  # fmt: skip
     assert isinstance(result.exception, InvalidParameter)
-    assert "segmenter is not a classification model; leave --robust out" in str(result.exception)
+    told = "--robust: segmenter@1 is a segmentation model, which does not take it"
+    assert told in str(result.exception)
