@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from caps_med.spreadsheet import csv_text
 from training.atomic import write_text
-from training.evaluation.metrics.overlap import METRICS, ClassScores
+from training.evaluation.metrics.overlap import METRICS, TITLES, ClassScores
 from training.evaluation.statistics import (
     Estimate,
     Spread,
@@ -27,9 +27,27 @@ from training.rounding import rounded
 OVER_CLASSES = "mean over classes"
 #: Scores of a synthesis model on one case, and whether more is better.
 PAIRED = {"ssim": True, "psnr": True, "geometry": True}
+_TITLES = {
+    **TITLES,
+    "ssim": "SSIM",
+    "psnr": "PSNR",
+    "geometry": "geometry kept",
+    "kappa": "Cohen's kappa",
+    "auroc": "AUROC",
+    "brier_score": "Brier score",
+}
 #: Where the calibration of a segmentation model is looked at.
 Region = Literal["image", "foreground"]
 REGIONS: tuple[Region, ...] = get_args(Region)
+
+
+def metric_title(metric: str) -> str:
+    """What a metric is called in tables.
+
+    >>> metric_title("hd95"), metric_title("balanced_accuracy")
+    ('HD95', 'balanced accuracy')
+    """
+    return _TITLES.get(metric, metric.replace("_", " "))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from training.evaluation.classification.evaluate import (
     evaluate_classification,
 )
 from training.evaluation.robustness.summary import RobustnessSummary
+from training.evaluation.summary import metric_title
 from training.pictures.classification import confusion_matrix, reconstruction_sheet
 from training.pictures.figures import curves
 from training.pictures.pixels import as_pixels, data_url
@@ -29,7 +30,7 @@ from training.reports.robustness import robustness_figures, robustness_measures
 _MEANINGS = {
     "accuracy": "share of images with the right answer",
     "balanced_accuracy": "mean of the classes' sensitivities",
-    "kappa": "Cohen's: agreement beyond chance; 0 by chance, 1 is best",
+    "kappa": "agreement beyond chance; 0 by chance, 1 is best",
     "auroc": "area under the ROC curve, mean over classes, each against the rest",
     "average_precision": "area under the precision-recall curve, mean over classes",
     "brier_score": "squared error of the probabilities; 0 is best",
@@ -42,7 +43,7 @@ _MEANINGS_OF_SEVERAL = {
     **_MEANINGS,
     "accuracy": "share of right answers to whether an image is of a class, over all classes",
     "balanced_accuracy": "mean over classes of sensitivity and specificity",
-    "kappa": "Cohen's, mean over classes: agreement beyond chance; 0 by chance, 1 is best",
+    "kappa": "mean over classes of the agreement beyond chance; 0 by chance, 1 is best",
 }
 
 
@@ -148,7 +149,7 @@ def measures(summary: ClassificationSummary) -> list[Measure]:
     meanings = _MEANINGS_OF_SEVERAL if several else _MEANINGS
     return [
         Measure(
-            name.replace("_", " "),
+            metric_title(name),
             [scores.measures[name].text() for scores in summary.scores],
             meanings[name],
         )
@@ -162,4 +163,4 @@ def _of_classes(summary: ClassificationSummary) -> Iterator[Measure]:
             cells = [scores.classes[k].measures[measure].text() for scores in summary.scores]
             count = summary.scores[0].classes[k].images
             meaning = _MEANINGS[measure] if measure not in OVERALL else "against the rest"
-            yield Measure(f"{name} ({count}): {measure.replace('_', ' ')}", cells, meaning)
+            yield Measure(f"{name} ({count}): {metric_title(measure)}", cells, meaning)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from training.evaluation.classification.evaluate import Difference
+from training.evaluation.summary import metric_title
 from training.reports.page import Measure
 
 
@@ -15,5 +16,5 @@ def difference_measures(
     for one in comparisons:
         text = f"{one.difference.text()}: {one.verdict}"
         cells = [text if model == one.against else "" for model in models]
-        name = f"{one.metric.replace('_', ' ')}: {models[0]} minus the other"
+        name = f"{metric_title(one.metric)}: {models[0]} minus the other"
         yield Measure(name, cells, "paired; better or worse refers to the first model")

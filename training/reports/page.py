@@ -16,6 +16,7 @@ from training.evaluation.metrics.overlap import TITLES
 from training.evaluation.models import list_labels
 from training.evaluation.segmentation import Evaluation
 from training.evaluation.statistics import Spread
+from training.evaluation.summary import metric_title
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def rendered(template: str, **values: object) -> str:
         loader=jinja2.PackageLoader("training.reports"),
     )
     environment.filters["spread"] = _spread
+    environment.filters["metric"] = metric_title
     return environment.get_template(template).render(values)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from training.evaluation.statistics import Spread
-from training.evaluation.summary import SynthesisScores, SynthesisSummary
+from training.evaluation.summary import SynthesisScores, SynthesisSummary, metric_title
 from training.evaluation.synthesis import Floats, Shown, SynthesisEvaluation
 from training.pictures.pixels import data_url, display, display_labels
 from training.reports.page import (
@@ -92,7 +92,7 @@ def _measures(summary: SynthesisSummary) -> Iterator[Measure]:
     for comparison in summary.comparisons:
         text = f"{_interval(comparison.difference)}: {comparison.verdict}"
         cells = [text if m == comparison.against else "" for m in summary.models]
-        name = f"{comparison.metric}: {comparison.model} minus the other"
+        name = f"{metric_title(comparison.metric)}: {comparison.model} minus the other"
         yield Measure(name, cells, "paired, over cases; better or worse refers to the first model")
 
 

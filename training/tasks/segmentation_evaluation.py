@@ -64,11 +64,13 @@ def _calibration(summary: SegmentationSummary) -> Table:
 
 
 def _comparisons(summary: SegmentationSummary) -> Table:
+    from training.evaluation.summary import metric_title
+
     first = summary.models[0]
     excludes = {True: "yes", False: "no", None: "no interval"}
     rows = [
         (
-            f"against {row.against}, {row.class_name}, {row.metric.replace('_', ' ')}",
+            f"against {row.against}, {row.class_name}, {metric_title(row.metric)}",
             _text(row.difference),
             excludes[row.excludes_zero],
             row.verdict,

@@ -181,3 +181,13 @@ def test_dice_is_that_of_monai() -> None:
 def test_sizes_must_be_equal() -> None:
     with pytest.raises(InvalidInput, match=r"size \(9, 9\).*size \(9, 8\)"):
         score_case(label_map((9, 9), np.s_[:1, :1]), label_map((9, 8), np.s_[:1, :1]), [1])
+
+
+def test_volumes_must_lie_on_one_grid() -> None:
+    """The voxels of a flipped volume are others."""
+    truth = label_map((9, 9, 9), np.s_[:4, :4, :4])
+    flipped = MedicalImage(truth.array, truth.affine @ np.diag([-1, 1, 1, 1]), kind="labels")
+    with pytest.raises(InvalidInput, match="a label map of another affine: resample one onto"):
+        score_case(flipped, truth, [1])
+    rounded = MedicalImage(truth.array, truth.affine @ np.diag([1 + 1e-6, 1, 1, 1]), kind="labels")
+    assert score_case(rounded, truth, [1])[0].dice == 1

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,6 +152,29 @@ def test_a_volume_is_scored_as_a_whole_in_millimetres(tmp_path: Path) -> None:
     assert dice.interval is None
     assert found.dice_of_cases() == {"head": pytest.approx(dice.mean, abs=1e-6)}
     assert any("1 independent case:" in note for note in found.summary.notes)
+
+
+def test_the_guide_evaluates_from_python(
+    discs: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "evaluation.md").read_text()
+    whole, single = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    for name, network in (("my-model", "SegCaps"), ("my-model-unet", "UNet")):
+        write_tiny(repository, name, tiny_binary(network, "disc"))
+    (tmp_path / "TEST").symlink_to(discs)
+    truth = read_image(samples.TISSUE, kind="labels")
+    truth.save(tmp_path / "truth.nii.gz")
+    truth.with_array(np.roll(truth.array, 1, 1)).save(tmp_path / "prediction.nii.gz")
+    monkeypatch.setenv("CAPS_MED_MODELS", str(repository))
+    monkeypatch.chdir(tmp_path)
+    exec(whole, {})  # noqa: S102 - our own guide
+    files = {path.name for path in (tmp_path / "report").iterdir()}
+    assert files == {"cases.csv", "summary.json", "report.html"}
+    assert "my-model-unet@1 case5 disc" in capsys.readouterr().out
+    exec(single, {})  # noqa: S102 - our own guide
+    first, _ = capsys.readouterr().out.splitlines()
+    assert 0.5 < float(first.split()[1]) < 1
 
 
 @pytest.mark.parametrize("axis", [1, 2])

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
+from caps_med.images.placing import on_one_grid
 from training.data.instances import BORDER
 from training.evaluation.metrics.objects import (
     Detection,
@@ -161,12 +162,18 @@ def score_case(
         objects: those of the truth; None for the connected components of each class.
 
     Raises:
-        InvalidInput: the sizes differ.
+        InvalidInput: the sizes differ, or the affines of volumes.
     """
     if prediction.spatial_shape != truth.spatial_shape:
         raise InvalidInput(
             f"a prediction of size {prediction.spatial_shape} cannot be compared with a label map "
             f"of size {truth.spatial_shape}: resample one onto the other"
+        )
+    volumes = prediction.spacing is not None and truth.spacing is not None
+    if volumes and not on_one_grid(prediction.affine, truth.affine):
+        raise InvalidInput(
+            "a prediction cannot be compared with a label map of another affine: resample one onto "
+            "the other"
         )
     (found, spacing), (true, _) = (_in_plane(truth, one.array[0]) for one in (prediction, truth))
     tolerance = max(spacing or (1.0,)) if tolerance is None else tolerance

@@ -64,8 +64,10 @@ def _robustness_tables(summary: RobustnessSummary) -> list[Table]:
 def _differences(model: str, comparisons: Sequence[Difference]) -> list[Table]:
     if not comparisons:
         return []
+    from training.evaluation.summary import metric_title
+
     rows = [
-        (one.metric.replace("_", " "), one.against, one.difference.text(), one.verdict)
+        (metric_title(one.metric), one.against, one.difference.text(), one.verdict)
         for one in comparisons
     ]
     headings = ("measure", "against", "difference", "verdict")
