@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from caps_med.bundles import (
     write_bundle,
 )
 from caps_med.networks import build_network
-from tests.preloaded import serving
+from tests.preloaded import Preloaded
 
 # Started in the background, a shell has its programs ignore Ctrl-C; tests send it to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,6 +40,21 @@ def pytest_xdist_auto_num_workers() -> int | None:
     """With ``-n auto`` three processes for two cores, as tests of services wait for answers."""
     asked = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")  # xdist's own, which it then obeys
     return None if asked else max(1, (os.cpu_count() or 1) * 3 // 2)
+
+
+PRELOADED = pytest.StashKey[Preloaded]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One process that has imported what commands need, for the tests in all processes."""
+    if not hasattr(config, "workerinput"):
+        config.stash[PRELOADED] = Preloaded()
+        config.add_cleanup(config.stash[PRELOADED].close)
+
+
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - of xdist
+    """Tell a process where it is."""
+    node.workerinput["preloaded"] = str(node.config.stash[PRELOADED].command)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -143,10 +159,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def preloaded() -> Iterator[Path]:
+def preloaded(pytestconfig: pytest.Config) -> Path:
     """The command ``caps-med``, which need not import anything: see `tests.preloaded`."""
-    with serving() as command:
-        yield command
+    if hasattr(pytestconfig, "workerinput"):
+        return Path(pytestconfig.workerinput["preloaded"])
+    return pytestconfig.stash[PRELOADED].command
 
 
 @pytest.fixture(scope="session")

@@ -1,18 +1,22 @@
-"""The command ``caps-med`` without the seconds that its imports take, for tests of what it does.
+"""Commands and modules without the seconds that their imports take, for tests of what they do.
 
-`serving` starts a process that imports what commands import, and forks for each command. A script
-that can be run in place of the installed ``caps-med`` hands its arguments, folder, environment and
-standard streams over, and ends with the command's exit status. How the installed command starts
-and is interrupted is tested with the command itself.
+`Preloaded` starts a process, as soon as it is needed, that imports what they import, and forks for
+each of them. A script that can be run in place of the installed ``caps-med`` or of ``python -m``
+hands its arguments, folder, environment and open files over, passes signals on, and ends as the
+process that was forked does; if it is killed, so is that. How the installed command and the
+service's processes start and are interrupted is tested with themselves.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import importlib
 import json
 import os
+import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -20,113 +24,257 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn
 
-#: What commands import when they are called.
+#: What commands and jobs import when they run.
 _MODULES = (
     "caps_med.cli.commands", "caps_med.demo", "caps_med.inference", "caps_med.networks",
     "caps_med.bundles.export", "training.tasks.pipeline", "training.cli.augment",
+    "training.reports.segmentation", "training.reports.synthesis", "torch._dynamo",
+    "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg",
+    "api.app", "api.startup", "api.jobs.check", "api.jobs.worker",
 )  # fmt: skip
 _SCRIPT = """\
 #!{python} -IS
-import array, json, os, socket, sys
+import array, contextlib, json, os, signal, socket, sys
+given = []
+for number in map(int, os.listdir("/dev/fd")):
+    with contextlib.suppress(OSError):  # one that was only open to list them
+        if os.get_inheritable(number):
+            given.append(number)
+leads = os.getsid(0) == os.getpid()
+asked = [{program!r}, sys.argv[1:], os.getcwd(), dict(os.environ), given, leads]
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    given = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-    streams = array.array("i", [0, 1, 2])
-    passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)]
-    server.sendmsg([len(given).to_bytes(4, "big")], passed)
-    server.sendall(given)
-    status = server.recv(1)
-sys.exit(status[0] if status else 1)
+    content = json.dumps(asked).encode()
+    passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", given))]
+    server.sendmsg([len(content).to_bytes(4, "big")], passed)
+    server.sendall(content)
+    for number in given:
+        if number > 2:
+            os.close(number)
+    forked = int.from_bytes(server.recv(4), "big")
+    def pass_on(number, _):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(forked, number)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, pass_on)
+    status = int.from_bytes(server.recv(4) or b"\\1", "big", signed=True)
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None
+    os.kill(os.getpid(), -status)
+sys.exit(status)
 """
 
 
-@contextlib.contextmanager
-def serving() -> Iterator[Path]:
-    """The script ``caps-med``, in a folder of its own."""
-    with contextlib.ExitStack() as stack:
+def python_beside(command: Path) -> Path:
+    """The script for ``python -m``, given that for ``caps-med``."""
+    return command.parents[1] / "python"
+
+
+def module_command(command: Path, module: str, *arguments: str) -> list[str]:
+    """`api.processes.module_command` by the script beside that for ``caps-med``."""
+    return [str(python_beside(command)), module, *arguments]
+
+
+class Preloaded:
+    """The scripts, in a folder of their own, and the process behind them, until it is closed.
+
+    Attributes:
+        command: the script ``caps-med``.
+    """
+
+    def __init__(self) -> None:
+        self._kept = contextlib.ExitStack()
         # the address of a socket is short: not in the folder of the tests
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        address, script = str(folder / "socket"), folder / "bin" / "caps-med"
-        script.parent.mkdir()
-        script.write_text(_SCRIPT.format(python=sys.executable, address=address))
-        script.chmod(0o755)
-        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-        listener.bind(address)
-        listener.listen()  # before anything is imported: the first command waits
+        folder = Path(self._kept.enter_context(tempfile.TemporaryDirectory()))
+        address = str(folder / "socket")
+        self.command = folder / "bin" / "caps-med"  # there is nothing else in that folder
+        self.command.parent.mkdir()
+        for program, script in (
+            ("caps-med", self.command),
+            ("python", python_beside(self.command)),
+        ):
+            text = _SCRIPT.format(python=sys.executable, address=address, program=program)
+            script.write_text(text)
+            script.chmod(0o755)
+        self._listener = self._kept.enter_context(socket.socket(socket.AF_UNIX))
+        self._listener.bind(address)
+        self._listener.listen()  # before anything is imported: the first command waits
+        self._over, self._end = socket.socketpair()
+        self._kept.enter_context(self._over)
+        self._starting = threading.Thread(target=self._start, daemon=True)
+        self._starting.start()
+
+    def close(self) -> None:
+        """End the process and all that it has forked, and remove the scripts."""
+        self._end.close()
+        self._starting.join()
+        self._kept.close()
+
+    def _start(self) -> None:
+        """Start the process once somebody connects; wait for its end with this thread's."""
+        ready, _, _ = select.select([self._listener, self._over], [], [])
+        if self._over in ready:
+            return
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(listener.fileno())],
+            [sys.executable, "-m", __name__, str(self._listener.fileno()), str(self.command)],
             env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}, cwd=Path(__file__).parents[1],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[self._listener.fileno()],
         )  # fmt: skip
-        listener.close()
-        try:
-            yield script
-        finally:
+        with process:
+            waited: list[Any] = [self._over, process.stdout]  # it prints nothing until it ends
+            select.select(waited, [], [])
+            self._listener.close()  # nobody waits for it any more
             process.terminate()
-            process.wait()
 
 
-def main() -> None:
-    """Fork for each command, until the end of the tests."""
-    for name in _MODULES:
-        importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, _reap)
-    with socket.socket(fileno=int(sys.argv[1])) as listener:
+class _Forks:
+    """Forks for whoever connects, until the tests end; tells each how its process has ended."""
+
+    def __init__(self, listener: socket.socket, command: Path) -> None:
+        self._listener, self._command = listener, command
+        self._running: dict[int, tuple[int, socket.socket]] = {}
+        self._ended, wakes = socket.socketpair()
+        wakes.setblocking(False)
+        self._wakes = wakes
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Return when the process that started this one has ended."""
+        self._polled = select.poll()
+        for descriptor in (self._listener.fileno(), self._ended.fileno()):
+            self._polled.register(descriptor, select.POLLIN)
+        self._polled.register(0, 0)  # a pipe from the tests, which write nothing
         while True:
-            connection, _ = listener.accept()
-            if not os.fork():
-                listener.close()
-                _answer(connection)
-            connection.close()
+            for descriptor, _ in self._polled.poll():
+                if descriptor == 0:
+                    return
+                if descriptor == self._listener.fileno():
+                    self._fork()
+                elif descriptor == self._ended.fileno():
+                    self._reap()
+                elif descriptor in self._running:  # its script was killed
+                    os.kill(self._running[descriptor][0], signal.SIGKILL)
+                    self._polled.unregister(descriptor)
+
+    def kill_all(self) -> None:
+        """Leave none behind."""
+        for pid, _ in self._running.values():
+            os.kill(pid, signal.SIGKILL)
+
+    def _fork(self) -> None:
+        connection, _ = self._listener.accept()
+        if not (pid := os.fork()):
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            for _, other in self._running.values():
+                other.close()
+            for mine in (self._listener, self._ended, self._wakes):
+                mine.close()
+            _run(connection, self._command)
+        self._running[connection.fileno()] = pid, connection
+        self._polled.register(connection.fileno(), 0)  # told of its end alone
+        with contextlib.suppress(OSError):
+            connection.sendall(pid.to_bytes(4, "big"))
+
+    def _reap(self) -> None:
+        self._ended.recv(4096)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                self._tell(pid, os.waitstatus_to_exitcode(status))
+
+    def _tell(self, pid: int, status: int) -> None:
+        (descriptor,) = (key for key, (one, _) in self._running.items() if one == pid)
+        _, connection = self._running.pop(descriptor)
+        with contextlib.suppress(KeyError):  # its script was killed
+            self._polled.unregister(descriptor)
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(status.to_bytes(4, "big", signed=True))
 
 
-def _reap(*_: object) -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-def _answer(connection: socket.socket) -> None:
-    """Run the command that a connection asks for, and end with this process."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    header, streams, _, _ = socket.recv_fds(connection, 4, 3)
-    given = b""
-    while len(given) < int.from_bytes(header, "big"):
-        given += connection.recv(1 << 16)
-    arguments, folder, environment = json.loads(given)
-    for stream, taken in enumerate(streams):
-        os.dup2(taken, stream)
-        os.close(taken)
+def _run(connection: socket.socket, command: Path) -> NoReturn:
+    """Run what a connection asks for, and end with this process."""
+    with connection:
+        header, received, _, _ = socket.recv_fds(connection, 4, 253)
+        given = b""
+        while len(given) < int.from_bytes(header, "big"):
+            given += connection.recv(1 << 16)
+    program, arguments, folder, environment, numbers, leads = json.loads(given)
+    above = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for one in received]
+    for one in received:
+        os.close(one)
+    for one, number in zip(above, numbers, strict=True):
+        os.dup2(one, number)
+        os.close(one)
+    if leads:
+        os.setsid()
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - until the process ends
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as above
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - as above
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.argv = ["caps-med", *arguments]
-    status = _run()
+    status = _status(program, arguments, command)
     threading._shutdown()  # type: ignore[attr-defined] # what ends an interpreter
     atexit._run_exitfuncs()
     for file in (sys.stdout, sys.stderr):
         file.flush()
-    connection.sendall(bytes([status]))
     os._exit(status)
 
 
-def _run() -> int:
-    from caps_med.cli import main as command
-
+def _status(program: str, arguments: list[str], command: Path) -> int:
+    """Run ``caps-med``, or a module as ``python -m`` does, and return its exit status."""
     try:
-        command()
+        if program == "python":
+            _run_module(arguments)
+        else:
+            _run_command(arguments, command)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1 if end.code else 0
     except BaseException:  # an interpreter tells of these, too
         traceback.print_exc()
         return 1
     return 0
+
+
+def _run_command(arguments: list[str], command: Path) -> None:
+    from api.jobs import check, executor
+    from caps_med.cli import main as caps_med
+
+    for module in (check, executor):  # of a service's jobs
+        vars(module)["module_command"] = partial(module_command, command)
+    sys.argv = ["caps-med", *arguments]
+    caps_med()
+
+
+def _run_module(arguments: list[str]) -> None:
+    from api import confinement
+
+    # the process that asked is no parent of this one, which ends with its script
+    confinement.end_with = lambda parent: None
+    name, *sys.argv[1:] = arguments
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def main() -> None:
+    """Import, and fork until the end of the tests."""
+    with socket.socket(fileno=int(sys.argv[1])) as listener:
+        for name in _MODULES:
+            importlib.import_module(name)
+        forks = _Forks(listener, Path(sys.argv[2]))
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        try:
+            forks.serve()
+        finally:
+            forks.kill_all()
 
 
 if __name__ == "__main__":

@@ -16,8 +16,6 @@ from api.jobs.locks import FileLock, holder
 from api.jobs.worker import BUSY, LOCK
 from api.processes import import_path, lower_priority, module_command
 
-WORKER = module_command("api.jobs.worker")
-
 
 class StartRefused(RuntimeError):
     """A job's process was not started; the message says why.
@@ -100,7 +98,8 @@ class FolderExecutor:
     Args:
         root: the jobs' folder.
         models: the repository of the trained models.
-        program: the command of a job's process; the job's folder is added as its last argument.
+        program: the command of a job's process, if it is not `api.jobs.worker`; the job's folder is
+            added as its last argument.
         is_foreign: whether a model's name does not belong to the owner of a job; its version is
             then a candidate.
     """
@@ -110,7 +109,7 @@ class FolderExecutor:
         root: Path,
         models: Path,
         limits: JobLimits,
-        program: Sequence[str] = WORKER,
+        program: Sequence[str] = (),
         is_foreign: Callable[[str, str | None], bool] = lambda _name, _owner: False,
     ) -> None:
         self._root, self._models, self._limits = root, models, limits
@@ -122,7 +121,7 @@ class FolderExecutor:
 
     def command(self, job: Job) -> list[str]:
         """The command of the job's process."""
-        return [*self._program, str(self.files(job).folder)]
+        return [*(self._program or module_command("api.jobs.worker")), str(self.files(job).folder)]
 
     def write_spec(self, job: Job, **more: object) -> None:
         """Write the worker's input into the job's folder."""

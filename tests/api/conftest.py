@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from api import processes
 from api.app import create_app
 from api.audit import AUDIT
 from api.settings import Settings
 from caps_med.images import MedicalImage, encode_image
 from tests.api.lasting import LastingDecoders
+from tests.preloaded import module_command
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,6 +25,22 @@ def _lasting_decoders() -> Iterator[None]:
         patch.setattr("api.engine.engine.DecodePool", LastingDecoders)
         yield
     LastingDecoders.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _preloaded_jobs(preloaded: Path) -> Iterator[None]:
+    """Jobs of services in this process, and checks of their data, have nothing to import."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("check", "executor"):
+            command = partial(module_command, preloaded)
+            patch.setattr(f"api.jobs.{module}.module_command", command)
+        yield
+
+
+@pytest.fixture
+def started_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of services in this process have processes that are started, not forked."""
+    monkeypatch.setattr("api.jobs.executor.module_command", processes.module_command)
 
 
 @pytest.fixture

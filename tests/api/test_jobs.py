@@ -293,6 +293,7 @@ def test_jobs_wait_in_line_are_cancelled_and_bounded(
     assert ModelRepository(tmp_path / "models").versions("mine") == []
 
 
+@pytest.mark.usefixtures("started_jobs")
 def test_inference_answers_while_a_job_runs(
     client: Client, server: Running, discs: Path, tmp_path: Path
 ) -> None:
