@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from caps_med.inference.uncertainty_maps import PROBABILITIES
 
+#: What calls import when they run; all but `monai`, which an estimate counts.
+_MODULES = ("caps_med.routing.numba_backend", "nibabel", "scipy.ndimage")
 #: A call that takes longer is ended.
 PATIENCE_S = 300
 
@@ -44,7 +47,7 @@ def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
         "entropy": Segment(MedicalImage(air * 100), maps=("entropy",)),
         "coarse": Segment(MedicalImage(air * 100, np.diag([0.7, 0.7, 1, 1]))),
         "floats": Segment(MedicalImage(air.astype(np.float64))),
-        "disagree": Segment(image, disagreement=True, maps=PROBABILITIES),
+        "disagree": Segment(MedicalImage(air * 100), disagreement=True, maps=PROBABILITIES),
         "synthesize": Synthesize(labels, 0, 3),
         "features": Apply(
             lambda model: model.features(labels if model.task == "synthesis" else image).arrays(),
@@ -106,6 +109,8 @@ def answer(models: Path, name: str, what: str, *sizes: str) -> None:
 def main() -> None:
     """Answer each line of the input in a process of its own."""
     torch.set_num_threads(1)
+    for name in _MODULES:
+        import_module(name)
     for line in sys.stdin:
         models, *asked = line.split()
         if (child := os.fork()) == 0:

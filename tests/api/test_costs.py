@@ -38,7 +38,7 @@ def peaks() -> Iterator[subprocess.Popen[str]]:
     [
         "brain-t1-tissue segment 256 256",
         "brain-t1-tissue segment 96 96 24",
-        "brain-t1-tissue segment 1 1 400",
+        "brain-t1-tissue segment 1 1 200",
         "brain-t1-tissue segment 560 640",
         "brain-t1-tissue labels 256 256 100",
         "brain-t1-tissue entropy 256 256 60",
@@ -49,7 +49,7 @@ def peaks() -> Iterator[subprocess.Popen[str]]:
         "brain-tissue refined 96 96 24",
         "brain-tissue refined-labels 104 104 104",
         "brain-t1-tissue uncertainty 256 256",
-        "brain-t1-tissue disagree 96 96 24",
+        "brain-t1-tissue disagree 96 96 60",
         "brain-t1-tissue features 256 256",
         "brain-t1-tissue features 1 3000",
         "brain-t1-tissue manipulate 256 256",
@@ -91,7 +91,7 @@ def test_an_estimate_follows_the_width_of_a_network(
     """Votes by unit routing are larger than all capsules; convolutions are not listed."""
     card = tiny_card("segmentation", network=NetworkSpec(name=name, arguments=arguments))
     write_tiny(tmp_path, "wide", card)
-    taken, estimated = measured(peaks, tmp_path, "wide labels 128 128 2")
+    taken, estimated = measured(peaks, tmp_path, "wide labels 128 128 1")
     assert taken <= estimated <= times * taken + 32 * MIB
 
 
