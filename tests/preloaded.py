@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import gc
 import importlib
 import json
 import os
@@ -269,6 +270,7 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as listener:
         for name in _MODULES:
             importlib.import_module(name)
+        gc.freeze()  # forked processes have their own garbage to look at
         forks = _Forks(listener, Path(sys.argv[2]))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:

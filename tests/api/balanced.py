@@ -16,7 +16,6 @@ import httpx
 import pytest
 
 from tests.api import http
-from tests.api.serving import COMMAND
 from tests.waiting import until
 
 CONFIGURATION = Path(__file__).parents[2] / "docker" / "haproxy" / "haproxy.cfg"
@@ -41,18 +40,20 @@ def lines(file: Path) -> list[dict[str, Any]]:
 class Service:
     """One service, on a port that it keeps when it is started again."""
 
-    def __init__(self, folder: Path, models: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, models: Path, command: Path, **settings: str) -> None:
         self.port, self.audit = free_port(), folder / f"audit-{len(list(folder.iterdir()))}.jsonl"
-        self.folder, self.models = folder, models
+        self.folder, self.models, self.command = folder, models, command
         self.environment = {**os.environ, **SETTINGS, **settings}
         self.environment["CAPS_MED_AUDIT_LOG"] = str(self.audit)
         self.audit.touch()
         self.start()
 
     def start(self) -> None:
-        command = [str(COMMAND), "serve", "--port", str(self.port), "--models", str(self.models)]
+        arguments = ["serve", "--port", str(self.port), "--models", str(self.models)]
         with (self.folder / "services.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stderr=log, env=self.environment)
+            self.process = subprocess.Popen(
+                [str(self.command), *arguments], stderr=log, env=self.environment
+            )
 
     def is_ready(self) -> bool:
         assert self.process.poll() is None, (self.folder / "services.log").read_text()
@@ -70,8 +71,9 @@ class Service:
 class Balanced:
     """A head, a second service, and HAProxy in front of them."""
 
-    def __init__(self, folder: Path, models: Path) -> None:
-        self.head, self.second = Service(folder, models), Service(folder, models, **SECOND)
+    def __init__(self, folder: Path, models: Path, command: Path) -> None:
+        self.head = Service(folder, models, command)
+        self.second = Service(folder, models, command, **SECOND)
         self.log, port = folder / "haproxy.log", free_port()
         self.address = f"http://127.0.0.1:{port}"
         assert PROGRAM is not None
@@ -111,14 +113,18 @@ class Balanced:
 
 
 @contextmanager
-def balanced(folder: Path, models: Path) -> Iterator[Balanced]:
-    """Two services behind HAProxy, until the block ends."""
+def balanced(folder: Path, models: Path, command: Path) -> Iterator[Balanced]:
+    """Two services behind HAProxy, until the block ends.
+
+    Args:
+        command: the script of ``caps-med``.
+    """
     if PROGRAM is None:
         reason = "HAProxy is not installed: apt-get install haproxy"
         if os.environ.get("CAPS_MED_NEED_HAPROXY"):
             pytest.fail(reason)
         pytest.skip(reason)
     with ExitStack() as stack:
-        found = Balanced(folder, models)
+        found = Balanced(folder, models, command)
         stack.callback(found.end)
         yield found

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import psutil
@@ -29,13 +30,24 @@ class Served:
     """
 
     address: str
-    pid: int
     temporary: Path
     log: Path
 
     @property
     def port(self) -> int:
         return int(self.address.rsplit(":", 1)[1])
+
+    @cached_property
+    def pid(self) -> int:
+        """The process that listens, which may not be the one that was started."""
+        listeners = [
+            connection.pid
+            for connection in psutil.net_connections("tcp4")
+            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (self.port,)
+        ]
+        (pid,) = listeners
+        assert pid is not None
+        return pid
 
     def peaks(self) -> dict[int, int]:
         """The most bytes of memory that the server and each of its decoders ever had."""
@@ -56,19 +68,25 @@ def peak(pid: int) -> int:
 
 
 @contextmanager
-def serving(folder: Path, models: Path, *arguments: str, **settings: str) -> Iterator[Served]:
-    """Serve `models` on a free port until the block ends, which must be by itself."""
+def serving(
+    folder: Path, models: Path, *arguments: str, command: Path = COMMAND, **settings: str
+) -> Iterator[Served]:
+    """Serve `models` on a free port until the block ends, which must be by itself.
+
+    Args:
+        command: the script of ``caps-med``.
+    """
     temporary = folder / "tmp"
     temporary.mkdir()
     log = folder / "log"
-    command = [str(COMMAND), "serve", "--port", "0", "--models", str(models), *arguments]
+    called = [str(command), "serve", "--port", "0", "--models", str(models), *arguments]
     set_here = {f"CAPS_MED_{name.upper()}": value for name, value in settings.items()}
     environment = {**os.environ, "TMPDIR": str(temporary), "CAPS_MED_PRELOAD": "[]", **set_here}
     with log.open("wb") as file:
-        server = subprocess.Popen(command, stderr=file, env=environment)
+        server = subprocess.Popen(called, stderr=file, env=environment)
     try:
         address = _address(server, log)
-        yield Served(address, server.pid, temporary, log)
+        yield Served(address, temporary, log)
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=PATIENCE) in (0, -signal.SIGTERM)
     finally:

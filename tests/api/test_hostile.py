@@ -341,11 +341,12 @@ def waiting_bytes(pid: int) -> int:
         return int(array("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])
 
 
-def test_bodies_together_are_bounded(models: Path, tmp_path: Path) -> None:
+def test_bodies_together_are_bounded(models: Path, preloaded: Path, tmp_path: Path) -> None:
     """Three clients that hold half of their body back: the third is told to come again."""
     with serving(
-        tmp_path, models, max_upload_bytes=str(MIB), max_held_bytes=str(MIB), body_seconds="60"
-    ) as server:
+        tmp_path, models, command=preloaded, max_upload_bytes=str(MIB), max_held_bytes=str(MIB),
+        body_seconds="60",
+    ) as server:  # fmt: skip
         held = [socket.create_connection(("127.0.0.1", server.port), timeout=300) for _ in range(3)]
         for connection in held:
             connection.sendall(HEAD + b"Content-Length: 900000\r\n\r\n" + PART + bytes(450_000))
@@ -359,7 +360,9 @@ def test_bodies_together_are_bounded(models: Path, tmp_path: Path) -> None:
         assert http.get(f"{server.address}/healthz").status_code == 200
 
 
-def test_names_are_in_no_log(models: Path, tmp_path: Path, good: tuple[bytes, bytes]) -> None:
+def test_names_are_in_no_log(
+    models: Path, preloaded: Path, tmp_path: Path, good: tuple[bytes, bytes]
+) -> None:
     """NIfTI and DICOM with a patient's name in the header and in the file name, good and broken."""
     surname, first = PATIENT.lower().split("^")
     nifti = header((9, 9, 1), descrip=b"Doe^Jane", aux_file=b"doe_jane.img") + bytes(162)
@@ -369,7 +372,7 @@ def test_names_are_in_no_log(models: Path, tmp_path: Path, good: tuple[bytes, by
                 slice_file(Rows=6), slice_file(PixelSpacing=[0.0, 0.0]), volume()[:99], b"Doe^Jane",
                 good[0]]  # fmt: skip
     audit = tmp_path / "audit"
-    with serving(tmp_path, models, audit_log=str(audit)) as server:
+    with serving(tmp_path, models, command=preloaded, audit_log=str(audit)) as server:
         for content in contents:
             for path, part in ((SEGMENT, "image"), (SYNTHESIZE, "labels")):
                 files = {part: ("Doe^Jane_doe_jane.nii.gz", content)}
@@ -389,18 +392,19 @@ def test_names_are_in_no_log(models: Path, tmp_path: Path, good: tuple[bytes, by
 
 class TestListening:
     def test_another_address_without_keys_is_refused_at_the_start(
-        self, models: Path, tmp_path: Path
+        self, models: Path, preloaded: Path, tmp_path: Path
     ) -> None:
         told = pytest.raises(RuntimeError, match="there are no keys: make one with")
-        with told, serving(tmp_path, models, "--host", "0.0.0.0"):  # noqa: S104
+        with told, serving(tmp_path, models, "--host", "0.0.0.0", command=preloaded):  # noqa: S104
             pass
 
-    def test_tls(self, models: Path, tmp_path: Path) -> None:
+    def test_tls(self, models: Path, preloaded: Path, tmp_path: Path) -> None:
         certificate, key = certificates(tmp_path)
         (tmp_path / "server").mkdir()
         with serving(
-            tmp_path / "server", models, "--tls-cert", certificate, "--tls-key", key
-        ) as server:
+            tmp_path / "server", models, "--tls-cert", certificate, "--tls-key", key,
+            command=preloaded,
+        ) as server:  # fmt: skip
             assert server.address.startswith("https://")
             trusted = ssl.create_default_context(cafile=certificate)
             url = server.address.replace("127.0.0.1", "localhost")
@@ -408,10 +412,10 @@ class TestListening:
             assert answer.status_code == 200
             assert answer.headers["strict-transport-security"].startswith("max-age=")
 
-    def test_half_of_tls_is_refused(self, models: Path, tmp_path: Path) -> None:
+    def test_half_of_tls_is_refused(self, models: Path, preloaded: Path, tmp_path: Path) -> None:
         certificate, _ = certificates(tmp_path)
         told = pytest.raises(RuntimeError, match="must be given together")
-        with told, serving(tmp_path, models, "--tls-cert", certificate):
+        with told, serving(tmp_path, models, "--tls-cert", certificate, command=preloaded):
             pass
 
     def test_another_sites_page_does_not_reach_an_open_service(

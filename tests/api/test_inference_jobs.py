@@ -505,9 +505,11 @@ class TestClient:
             assert held(server) == {}
 
 
-def test_nothing_of_a_job_is_on_disk(models: Path, sliced: bytes, tmp_path: Path) -> None:
+def test_nothing_of_a_job_is_on_disk(
+    models: Path, sliced: bytes, preloaded: Path, tmp_path: Path
+) -> None:
     """Neither its input nor its result, and a crash would leave no copy of the memory."""
-    with serving(tmp_path, models) as served:
+    with serving(tmp_path, models, command=preloaded) as served:
         url = served.address
         accepted = http.post(url + SEGMENT, files={"image": sliced}, headers=ASYNC, timeout=60)
         job = url + accepted.headers["Location"]

@@ -22,8 +22,10 @@ CLIENTS, EACH = 4, 25
 
 
 @pytest.fixture(scope="module")
-def edge(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Balanced]:
-    with balanced(tmp_path_factory.mktemp("balanced"), models) as found:
+def edge(
+    models: Path, preloaded: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Balanced]:
+    with balanced(tmp_path_factory.mktemp("balanced"), models, preloaded) as found:
         yield found
 
 

@@ -21,11 +21,13 @@ REFUSALS = {"invalid_input", "input_too_large", "unsupported_format"}
 
 
 @pytest.fixture(scope="module")
-def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(
+    models: Path, preloaded: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
     """A random header may ask for a gigabyte: a small bound keeps the suite quick."""
     folder = tmp_path_factory.mktemp("mutations")
     bounds = {"max_voxels": "20000", "max_inflated_bytes": "200000", "decode_seconds": "300"}
-    with serving(folder, models, **bounds) as found:
+    with serving(folder, models, command=preloaded, **bounds) as found:
         yield found
 
 

@@ -39,7 +39,7 @@ def address(models: Path) -> Iterator[str]:
 
 
 def test_python_command_line_and_http_agree(
-    address: str, models: Path, volume: bytes, tmp_path: Path
+    address: str, models: Path, volume: bytes, preloaded: Path, tmp_path: Path
 ) -> None:
     import caps_med
 
@@ -47,7 +47,7 @@ def test_python_command_line_and_http_agree(
     source.write_bytes(volume)
     url = f"{address}/v1/models/tiny-segmentation/segment"
     answer = http.post(url, files={"image": volume}, timeout=60)
-    command = [str(COMMAND), "segment", "--model", "tiny-segmentation", str(source), "--out",
+    command = [str(preloaded), "segment", "--model", "tiny-segmentation", str(source), "--out",
                str(out), "--models", str(models)]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True)
     by_python = caps_med.load_model("tiny-segmentation", models).segment(source)
@@ -78,8 +78,8 @@ def test_it_is_ready_and_counts(address: str) -> None:
         ("CAPS_MED_ROUTING", "fast", "CAPS_MED_ROUTING: routing backend 'fast': must be one of"),
     ],
 )
-def test_a_wrong_setting_is_one_line(name: str, value: str, message: str) -> None:
-    command = [str(COMMAND), "serve", "--port", "0"]
+def test_a_wrong_setting_is_one_line(name: str, value: str, message: str, preloaded: Path) -> None:
+    command = [str(preloaded), "serve", "--port", "0"]
     answer = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, name: value}, timeout=60,
         check=False,
