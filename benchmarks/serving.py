@@ -17,7 +17,8 @@ import httpx
 from benchmarks.waiting import until
 
 PATIENCE = 120.0
-_SERVE = "from caps_med.cli import main; main()"
+#: ``caps-med``, whether or not it is installed.
+COMMAND: Sequence[str] = (sys.executable, "-c", "from caps_med.cli import main; main()")
 
 
 @dataclass
@@ -63,7 +64,7 @@ def start(
         TimeoutError: it does not answer.
     """
     named = {f"CAPS_MED_{name.upper()}": str(value) for name, value in settings.items()}
-    command = [sys.executable, "-c", _SERVE, "serve", "--port", "0", "--models", str(models)]
+    command = [*COMMAND, "serve", "--port", "0", "--models", str(models)]
     keys = {"CAPS_MED_KEYS": str(models / "keys.db")}
     variables = {**os.environ, **keys, **(environment or {}), **named}
     return start_command(command, variables, log, started)

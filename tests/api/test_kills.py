@@ -34,10 +34,17 @@ main()
 """
 
 
+@pytest.fixture
+def forked(preloaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers and jobs are forked, see `tests.preloaded`."""
+    monkeypatch.setattr("benchmarks.serving.COMMAND", (str(preloaded),))
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_a_job_survives_kills_of_its_server(tmp_path: Path) -> None:
     said: list[str] = []
-    survive(tmp_path, kills=3, epochs=6, within=4.0, seed=0, report=said.append)
+    survive(tmp_path, kills=3, epochs=6, within=1.0, seed=0, report=said.append)
     assert said[-1] == "succeeded, jobs 1, versions [1]"
 
 
