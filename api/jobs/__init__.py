@@ -7,11 +7,11 @@ import sqlite3
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
-
 from caps_med.extras import has_extra
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from api.engine import Engine
     from api.jobs.service import Jobs
 

@@ -7,10 +7,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from api.jobs.job import Job
 from caps_med.drafts import write_durably
+
+if TYPE_CHECKING:
+    from api.jobs.job import Job
 
 #: Files of a finished run that are kept; prepared data and weights are not.
 _KEPT = (

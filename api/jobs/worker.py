@@ -14,12 +14,14 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from api.jobs.files import JobFiles, read_json, write_json
-from api.jobs.job import Job, Options
 from api.jobs.locks import FileLock
 from caps_med.allocator import keep_freed_memory
+
+if TYPE_CHECKING:
+    from api.jobs.job import Job
 
 #: Environment variable with the descriptor of the folder's lock, if it is handed over.
 LOCK = "CAPS_MED_JOB_LOCK"
@@ -35,6 +37,8 @@ def main(folder: Path) -> int:
     lock = FileLock(files.lock)
     if not locked(lock):
         return BUSY
+    from api.jobs.job import Job, Options
+
     spec = read_json(files.spec)
     if spec is None or files.result.exists():
         return 0

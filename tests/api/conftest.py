@@ -39,8 +39,9 @@ def _preloaded_jobs(preloaded: Path) -> Iterator[None]:
 
 @pytest.fixture
 def started_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs of services in this process have processes that are started, not forked."""
-    monkeypatch.setattr("api.jobs.executor.module_command", processes.module_command)
+    """Jobs of services in this process, and checks of their data, are started, not forked."""
+    for module in ("check", "executor"):
+        monkeypatch.setattr(f"api.jobs.{module}.module_command", processes.module_command)
 
 
 @pytest.fixture

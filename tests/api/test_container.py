@@ -51,7 +51,9 @@ def test_the_composed_service_becomes_ready_and_segments(
     """With a tmpfs as the compose file has it, and without any writable folder."""
     container = composed(tmp_path, "--port", "0")
     write_tiny(Path(container.volumes["/models"]), NAME, tiny_card("segmentation"))
-    small = {"CAPS_MED_PRELOAD": f'["{NAME}"]', "OMP_NUM_THREADS": "1", "HOME": "/root"}
+    # compiled in a hurry, as the cache is empty
+    small = {"CAPS_MED_PRELOAD": f'["{NAME}"]', "OMP_NUM_THREADS": "1", "NUMBA_OPT": "0",
+             "HOME": "/root"}  # fmt: skip
     container = replace(container, environment={**container.environment, **small})
     if room == "none":
         container = replace(container, tmpfs=[])

@@ -27,6 +27,7 @@ from tests.api.running import Running, run_async, running
 from tests.waiting import until
 
 JOBS = "/v1/training-jobs"
+pytestmark = pytest.mark.usefixtures("started_jobs")  # as what they have imported counts
 
 
 def checked(folder: Path, result: Path, memory: int) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def test_pauses_grow_up_to_a_bound_and_the_reason_is_told_once(
     house = House(tmp_path, monkeypatch, A)
     house.place.refusals[A] = StartRefused("the cluster refuses the token: set RAY_AUTH_MODE")
     with caplog.at_level(logging.WARNING, "caps_med.jobs"):
-        house.go_on(2000)
+        house.go_on(1420)
     times = [when for when, _ in house.place.asked]
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert pauses[:9] == [FIRST * 2**n for n in range(9)]

@@ -121,9 +121,11 @@ def test_a_segmentation_imports_what_it_needs_and_compiles_nothing_again(tmp_pat
 
 
 def test_options_of_training_jobs_are_checked_without_torch() -> None:
+    """In the processes of jobs and of the check of their data, which do not serve either."""
     code = (
-        "import json, sys\nfrom api.jobs.job import Options\n"
+        "import json, sys\nimport api.jobs.check, api.jobs.worker\n"
+        "from api.jobs.job import Options\n"
         "assert Options(randomize=True, labels='freesurfer-tissue').label_maps\n"
         "print(json.dumps([*sys.modules]))"
     )
-    assert not _last_line([sys.executable, "-c", code]) & {*TORCH, "scipy"}
+    assert not _last_line([sys.executable, "-c", code]) & {*TORCH, "scipy", "fastapi"}
