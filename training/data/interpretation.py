@@ -10,7 +10,10 @@ from caps_med.errors import InvalidParameter
 from training.data.cases import Cases, Instances
 
 #: Names of the labels that are made of instances, unless others are given.
-_MADE = {"binary": {1: "object"}, "borders": {1: "object", 2: "border"}}
+MADE_NAMES: Mapping[str, Mapping[int, str]] = {
+    "binary": {1: "object"},
+    "borders": {1: "object", 2: "border"},
+}
 _LARGEST_ID = 65535
 
 
@@ -69,8 +72,7 @@ class Interpretation:
             InvalidParameter: two labels have one name.
         """
         labels = {**cases.labels, **self.labels}
-        if self.instances in _MADE:
-            made = _MADE[self.instances]
+        if made := MADE_NAMES.get(self.instances or ""):
             labels = {0: "background", **made, **{i: n for i, n in labels.items() if i in made}}
         check_names(labels)
         return replace(

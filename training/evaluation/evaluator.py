@@ -17,6 +17,7 @@ from caps_med.images.labels import same_name
 from caps_med.inference import Model
 from training.data import Dataset
 from training.data.cases import Case, FileRef, Track
+from training.data.interpretation import MADE_NAMES
 from training.evaluation.models import list_labels
 
 Unit = TypeVar("Unit")
@@ -78,12 +79,15 @@ class Evaluator(ABC, Generic[Unit]):
     def _numbered(self, model: Model) -> Mapping[int, str]:
         """The labels of the data that a model knows by their numbers.
 
-        Segments with names that it knows are matched by these, see `ModelCard.match`.
+        Segments with names that it knows are matched by these, see `ModelCard.match`. Names that
+        were made for instances are not those of the data.
         """
+        made = MADE_NAMES.get(self.dataset.instances or "", {})
+        labels = {i: name for i, name in self.dataset.labels.items() if made.get(i) != name}
         if not any(case.segments for case in self.dataset.cases):
-            return self.dataset.labels
+            return labels
         known = set(map(same_name, model.bundle.card.labels.values()))
-        return {i: n for i, n in self.dataset.labels.items() if same_name(n) not in known}
+        return {i: name for i, name in labels.items() if same_name(name) not in known}
 
 
 def _renamed(who_calls: str, labels: Mapping[int, str], model: Model) -> Iterator[str]:

@@ -146,7 +146,7 @@ class SegmentationEvaluator(Evaluator[Case]):
     def _have_objects(self) -> bool:
         """Whether the ids in the label maps are those of objects.
 
-        Where all ids are foreground, they may be those of classes that are taken for one.
+        Where all ids are foreground, they may be those of parts of an object.
         """
         if self.dataset.instances != "binary":
             return self._have_borders
@@ -154,7 +154,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         for case in self.dataset.cases:
             label = read_label_ids(case)
             survey.add(str(case.label), label, _voxels(label))
-        return survey.all_instances(())
+        return survey.all_separate()
 
     def evaluation(self) -> Evaluation:
         """Everything that was found."""

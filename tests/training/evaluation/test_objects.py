@@ -97,7 +97,7 @@ class TestEvaluation:
 
     @pytest.fixture
     def model(self, tmp_path: Path) -> caps_med.inference.Model:
-        write_tiny(tmp_path / "models", "tiny", tiny_binary("UNet", "object"))
+        write_tiny(tmp_path / "models", "tiny", tiny_binary("UNet", "nucleus"))
         return caps_med.load_model("tiny", tmp_path / "models")
 
     def scored(
@@ -105,6 +105,7 @@ class TestEvaluation:
     ) -> tuple[str, list[ClassScores]]:
         chosen = Interpretation.parse(instances)
         found = evaluate(open_dataset(data, interpretation=chosen), [model])
+        assert not any("calls" in note for note in found.summary.notes)  # nucleus an object
         return found.summary.objects, [row.scores for row in found.rows]
 
     def test_ids_of_instances_are_objects(
@@ -114,6 +115,9 @@ class TestEvaluation:
         objects, scores = self.scored(model, data, "binary")
         assert objects == "ids"
         assert [one.objects_true for one in scores] == [9, 16, 23]
+        alike = save_cases(tmp_path / "alike", [nuclei(20, i) for i in range(3)])
+        objects, scores = self.scored(model, alike, "binary")
+        assert objects == "ids" and [one.objects_true for one in scores] == [20, 20, 20]
 
     def test_ids_of_classes_that_are_joined_are_none(
         self, model: caps_med.inference.Model, tmp_path: Path

@@ -82,12 +82,16 @@ class InstanceSurvey:
 
     def all_instances(self, names: Collection[int]) -> bool:
         """Whether the label maps hold instances: other numbers of them, and no names of classes."""
-        labelled = [one for one in self._maps if one.ids]
-        counts = [len(one.ids) for one in labelled]
-        if len(set(names) - {0}) > 1 or not any(one.separate for one in labelled):
+        counts = [len(one.ids) for one in self._maps if one.ids]
+        if len(set(names) - {0}) > 1 or not self.all_separate():
             return False
+        return max(counts) >= VARYING * min(counts) + 1
+
+    def all_separate(self) -> bool:
+        """Whether each id is one object in most label maps, as of instances and of many organs."""
+        labelled = [one for one in self._maps if one.ids]
         alike = sum(one.separate or one.small for one in labelled)
-        return max(counts) >= VARYING * min(counts) + 1 and alike >= MOST * len(labelled)
+        return any(one.separate for one in labelled) and alike >= MOST * len(labelled)
 
     def _odd(self) -> list[_Map]:
         masks = [one for one in self._maps if one.ids == {_WHITE}]
