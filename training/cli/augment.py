@@ -17,9 +17,9 @@ from training.cli.options import (
     Models,
     SymmetriesOption,
     Tolerance,
+    check_out_folder,
     command_line,
     print_notes,
-    require_outside,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def augment(
 
     Example: caps-med augment --data DIR --out more --count 100
     """
-    require_outside(out, data)
+    check_out_folder(out, data)
     if test is not None and not train_segmenter:
         raise InvalidParameter(
             "--test: only used with --train-segmenter; add that option, or leave --test out"

@@ -25,10 +25,10 @@ from training.cli.options import (
     Labels,
     SymmetriesOption,
     Tolerance,
+    check_out_folder,
     command_line,
     interpretation_of,
     progress_bar,
-    require_outside,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def check_data(
     from training.tasks.opening import open_to_check
 
     if out is not None:
-        require_outside(out, path)
+        check_out_folder(out, path)
     dataset = open_to_check(
         path,
         track=partial(progress_bar, what="reading"),
@@ -206,9 +206,9 @@ def patches(
     from training.data.interpretation import Interpretation
     from training.labelmaps.patches import write_patches
 
+    check_out_folder(out, path)
     if out.exists() and any(out.iterdir()):
         raise InvalidParameter(f"--out {out}: the folder is not empty; name another one")
-    require_outside(out, path)
     dataset = open_dataset(path, interpretation=Interpretation("classes"))
     track = partial(progress_bar, what="cutting")
     counts = write_patches(dataset, out, size, seed, track)

@@ -18,10 +18,10 @@ from training.cli.options import (
     Data,
     Instances,
     Models,
+    check_out_folder,
     interpretation_of,
     print_notes,
     progress_bar,
-    require_outside,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def evaluate(
       caps-med evaluate --model my-organ --data test-scans --against unet --out report
       caps-med evaluate --model my-axons --data phantoms --against pix2pix --out report
     """
-    require_outside(out, data)
+    check_out_folder(out, data)
 
     from caps_med.bundles import ModelRepository
     from caps_med.inference import Model

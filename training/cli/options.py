@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -93,17 +94,23 @@ def command_line(without: str = "") -> str:
     return shlex.join(["caps-med", *(a for a in sys.argv[1:] if a != without)])
 
 
-def require_outside(out: Path, data: Path) -> None:
-    """Refuse an output folder inside the data.
+def check_out_folder(out: Path, data: Path) -> None:
+    """Refuse an output folder that cannot be written, before the work, or that lies in the data.
 
     Raises:
-        InvalidParameter: `out` lies inside the folder `data`.
+        InvalidParameter: `out` lies inside the folder `data`, or is or lies below a file, or below
+            a folder that must not be written.
     """
     if data.is_dir() and out.resolve().is_relative_to(data.resolve()):
         raise InvalidParameter(
             f"--out {out}: lies inside the data, which are never changed; name a folder outside "
             f"{data}"
         )
+    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise InvalidParameter(f"--out {out}: {existing} is a file; name a folder")
+    if not os.access(existing, os.W_OK):
+        raise InvalidParameter(f"--out {out}: {existing} cannot be written; name another folder")
 
 
 def progress_bar(items: Iterable[T], what: str, total: float | None = None) -> Iterable[T]:

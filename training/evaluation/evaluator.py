@@ -127,7 +127,13 @@ def read_with_ids(
     cards = [model.bundle.card for model in models]
     flat = all(card.spacing_mm is None for card in cards)
     image, label, ids = dataset.read_with_ids(case, flat=flat)
-    return image, matched_label(case, label, cards[0]), ids
+    try:
+        return image, matched_label(case, label, cards[0]), ids
+    except InvalidInput as error:
+        if list(cards[0].labels) != [0, 1]:
+            raise
+        fix = "if every id above 0 is foreground, choose --binary"
+        raise InvalidInput(f"{error}; {fix}") from error
 
 
 def matched_label(case: Case, label: MedicalImage, card: ModelCard) -> MedicalImage:

@@ -277,8 +277,24 @@ def test_segments_are_compared_by_their_names(repository: Path, tmp_path: Path) 
 
 def test_labels_that_the_model_does_not_know(discs: Path, models: Path) -> None:
     model = caps_med.load_model("tiny-segmentation", models)
-    with pytest.raises(InvalidInput, match=r"case0.png: .* holds the ids 1; .*2 nucleus"):
+    told = r"case0.png: .* holds the ids 1; .*2 nucleus"
+    with pytest.raises(InvalidInput, match=told) as refused:
         evaluate(open_dataset(discs), [model])
+    assert "--binary" not in str(refused.value)
+
+
+def test_label_maps_of_instances_for_a_model_of_one_class(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "labels").mkdir()
+    ids = np.arange(64, dtype=np.uint8).reshape(1, 8, 8).repeat(4, 1).repeat(4, 2)
+    write_image(MedicalImage(ids), tmp_path / "images" / "a.png")
+    write_image(MedicalImage(ids, kind="labels"), tmp_path / "labels" / "a.png")
+    answer = run("--model", "tiny", "--data", tmp_path, "--out", tmp_path.parent / "report",
+                 "--models", repository)  # fmt: skip
+    assert "1 disc); if every id above 0 is foreground, choose --binary" in str(answer.exception)
+    answer = run("--model", "tiny", "--data", tmp_path, "--out", tmp_path.parent / "report",
+                 "--models", repository, "--binary")  # fmt: skip
+    assert answer.exit_code == 0, answer.output
 
 
 def test_pictures_and_volumes_have_no_common_unit(repository: Path, tmp_path: Path) -> None:
@@ -304,6 +320,20 @@ def test_the_data_are_left_as_they_are(discs: Path, repository: Path) -> None:
                  repository)  # fmt: skip
     assert "lies inside the data" in str(answer.exception)
     assert not (discs / "report").exists()
+
+
+@pytest.mark.parametrize("below", ["", "report"])
+def test_a_file_is_no_folder_for_the_report(
+    below: str, discs: Path, repository: Path, tmp_path: Path
+) -> None:
+    """Told before the work: it was lost."""
+    (tmp_path / "notes.txt").touch()
+    begun = len(list(tmp_path.iterdir()))
+    answer = run("--model", "tiny", "--data", discs, "--out", tmp_path / "notes.txt" / below,
+                 "--models", repository)  # fmt: skip
+    assert isinstance(answer.exception, InvalidParameter)
+    assert "notes.txt is a file; name a folder" in str(answer.exception)
+    assert len(list(tmp_path.iterdir())) == begun
 
 
 def test_scores_on_the_training_data_are_told(discs: Path, repository: Path) -> None:
