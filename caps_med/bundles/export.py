@@ -90,7 +90,10 @@ def export_program(network: CapsuleNetwork, inputs: Inputs | None = None) -> Any
         inputs: what to trace it with; None makes zeros. Batch size at least 2.
     """
     inputs = example_inputs(network) if inputs is None else inputs
-    return torch.export.export(network, inputs, dynamic_shapes=tuple(_dynamic(network).values()))
+    with _without_cache():
+        return torch.export.export(
+            network, inputs, dynamic_shapes=tuple(_dynamic(network).values())
+        )
 
 
 def example_inputs(network: CapsuleNetwork) -> Inputs:
@@ -135,7 +138,7 @@ def _write_torch(bundle: Bundle, path: Path) -> None:
 def _write_onnx(bundle: Bundle, path: Path) -> None:
     require_extra("export", "export to ONNX")  # torch.onnx names another package
     network = bundle.load_network()
-    with _quiet():
+    with _quiet(), _without_cache():
         program = torch.onnx.export(
             export_program(network),
             input_names=list(_dynamic(network)),
@@ -151,6 +154,17 @@ def _write_onnx(bundle: Bundle, path: Path) -> None:
         mode: Mode = "edge" if isinstance(network, SegmentationNetwork) else "constant"
         model = take_any_size(model, network.divisor, _AXES[network.spatial_dims], mode)
     path.write_bytes(model.SerializeToString())
+
+
+@contextmanager
+def _without_cache() -> Iterator[None]:
+    """Without PyTorch's cache of the shapes that operations give: of sizes that are left open,
+    looking one up takes longer than computing it, and an export twice as long.
+    """
+    import torch._dynamo.config as config  # imports the compiler
+
+    with config.patch(fake_tensor_cache_enabled=False):
+        yield
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+import torch._dynamo.config as config
 from monai.bundle import create_workflow, verify_net_in_out
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from caps_med.bundles import (
     WeightsProvenance,
     write_bundle,
 )
-from caps_med.bundles.export import CARD, export_model
+from caps_med.bundles.export import CARD, export_model, export_program
 from caps_med.bundles.seeded import SeededGenerator
 from caps_med.errors import InvalidBundle, InvalidParameter
 from caps_med.importers import import_bundle
@@ -122,6 +123,15 @@ def test_a_torch_program_agrees_at_every_size_and_refuses_others(
             torch.testing.assert_close(program(image), network(image), atol=ATOL, rtol=0)
     with pytest.raises(AssertionError, match=r"image\.size\(\)\[2\] % 8 == 0"):
         program(torch.zeros(1, 1, 20, 16))
+
+
+def test_shapes_are_not_cached_while_a_network_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    cached: list[bool] = []
+    monkeypatch.setattr(
+        torch.export, "export", lambda *_, **__: cached.append(config.fake_tensor_cache_enabled)
+    )
+    export_program(CapsPix2Pix(atoms=4))
+    assert (cached, config.fake_tensor_cache_enabled) == ([False], True)
 
 
 @pytest.mark.parametrize(
