@@ -24,7 +24,7 @@ from caps_med.bundles import (
     write_bundle,
 )
 from caps_med.networks import build_network
-from tests.preloaded import Preloaded
+from tests.preloaded import Preloaded, python_beside
 
 # Started in the background, a shell has its programs ignore Ctrl-C; tests send it to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -164,6 +164,12 @@ def preloaded(pytestconfig: pytest.Config) -> Path:
     if hasattr(pytestconfig, "workerinput"):
         return Path(pytestconfig.workerinput["preloaded"])
     return pytestconfig.stash[PRELOADED].command
+
+
+@pytest.fixture(scope="session")
+def python(preloaded: Path) -> Path:
+    """``python -m`` and ``python -c`` likewise."""
+    return python_beside(preloaded)
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,10 @@
 """Commands and modules without the seconds that their imports take, for tests of what they do.
 
 `Preloaded` starts a process, as soon as it is needed, that imports what they import, and forks for
-each of them. A script that can be run in place of the installed ``caps-med`` or of ``python -m``
-hands its arguments, folder, environment and open files over, passes signals on, and ends as the
-process that was forked does; if it is killed, so is that. How the installed command and the
-service's processes start and are interrupted is tested with themselves.
+each of them. A script that can be run in place of the installed ``caps-med``, or of ``python -m``
+and ``python -c``, hands its arguments, folder, environment and open files over, passes signals on,
+and ends as the process that was forked does; if it is killed, so is that, a moment later. How the
+installed command and the service's processes start and are interrupted is tested with themselves.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import threading
 import traceback
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 #: What commands and jobs import when they run.
@@ -40,6 +41,8 @@ _MODULES = (
 _SCRIPT = """\
 #!{python} -IS
 import array, contextlib, json, os, signal, socket, sys
+passed_on = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
 given = []
 for number in map(int, os.listdir("/dev/fd")):
     with contextlib.suppress(OSError):  # one that was only open to list them
@@ -60,8 +63,9 @@ with socket.socket(socket.AF_UNIX) as server:
     def pass_on(number, _):
         with contextlib.suppress(ProcessLookupError):
             os.kill(forked, number)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in passed_on:
         signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
     status = int.from_bytes(server.recv(4) or b"\\1", "big", signed=True)
 if status < 0:
     signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None
@@ -71,13 +75,13 @@ sys.exit(status)
 
 
 def python_beside(command: Path) -> Path:
-    """The script for ``python -m``, given that for ``caps-med``."""
+    """The script ``python``, given that for ``caps-med``."""
     return command.parents[1] / "python"
 
 
 def module_command(command: Path, module: str, *arguments: str) -> list[str]:
     """`api.processes.module_command` by the script beside that for ``caps-med``."""
-    return [str(python_beside(command)), module, *arguments]
+    return [str(python_beside(command)), "-m", module, *arguments]
 
 
 class Preloaded:
@@ -232,10 +236,10 @@ def _run(connection: socket.socket, command: Path) -> NoReturn:
 
 
 def _status(program: str, arguments: list[str], command: Path) -> int:
-    """Run ``caps-med``, or a module as ``python -m`` does, and return its exit status."""
+    """Run ``caps-med`` or ``python``, and return its exit status."""
     try:
         if program == "python":
-            _run_module(arguments)
+            _run_python(arguments)
         else:
             _run_command(arguments, command)
     except SystemExit as end:
@@ -256,13 +260,20 @@ def _run_command(arguments: list[str], command: Path) -> None:
     caps_med()
 
 
-def _run_module(arguments: list[str]) -> None:
+def _run_python(arguments: list[str]) -> None:
     from api import confinement
 
     # the process that asked is no parent of this one, which ends with its script
     confinement.end_with = lambda parent: None
-    name, *sys.argv[1:] = arguments
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    how, what, *others = arguments[1:] if arguments[0] == "-u" else arguments
+    sys.argv = [how, *others]
+    if how == "-m":
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    elif how == "-c":
+        sys.modules["__main__"] = module = ModuleType("__main__")
+        exec(what, vars(module))  # noqa: S102 - of a test
+    else:
+        sys.exit(f"python {how}: only -m and -c are known here")
 
 
 def main() -> None:

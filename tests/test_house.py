@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,8 +32,8 @@ def workplace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("code", blocks("python"), ids=["library", "networks"])
-def test_the_readmes_python_runs(workplace: Path, code: str) -> None:
-    subprocess.run([sys.executable, "-c", code], cwd=workplace, check=True)
+def test_the_readmes_python_runs(python: Path, workplace: Path, code: str) -> None:
+    subprocess.run([python, "-c", code], cwd=workplace, check=True)
 
 
 @pytest.mark.slow

@@ -7,11 +7,10 @@ import json
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ from caps_med.errors import InvalidParameter, LayerNotFound, UnsupportedFormat, 
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Model
 from tests.classifiers import write_classifiers
-from tests.training.forked import CONTEXT
+from tests.training.forked import start, succeeds
 from tests.waiting import until
 
 
@@ -270,31 +269,28 @@ def test_an_unexpected_error_of_a_case_tells_where_it_was_raised(
     assert result.error == f"KeyError: 'mask' (tests/batch/test_run.py, line {line})"
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from caps_med.batch import SegmentFiles, run_batch
+def killed_before_it_is_whole(action: SegmentFiles, scans: Path, out: Path, file: str) -> None:
+    """A batch that is killed when it has written a file, but not put it into its place."""
+    replace = Path.replace
 
-replace = Path.replace
-def killed_before_it_is_whole(draft, target):
-    if Path(target).name == sys.argv[4]:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return replace(draft, target)
+    def killed(draft: Path, target: str | os.PathLike[str]) -> Path:
+        if Path(target).name == file:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replace(draft, target)
 
-Path.replace = killed_before_it_is_whole
-run_batch(SegmentFiles("tiny-segmentation", Path(sys.argv[1])), sys.argv[2:3], sys.argv[3])
-"""
+    with patch.object(Path, "replace", killed):
+        run_batch(action, [scans], out)
 
 
 @pytest.mark.parametrize("file", ["v.nii", "cases.json"])
 @pytest.mark.parametrize("how", ["resume", "overwrite"])
 def test_what_a_killed_batch_has_half_written_goes(
-    action: SegmentFiles, models: Path, scans: Path, tmp_path: Path, file: str, how: str
+    python: Path, action: SegmentFiles, scans: Path, tmp_path: Path, file: str, how: str
 ) -> None:
     """Also of a case that is no longer there; what others have written stays."""
     out = tmp_path / "out"
-    command = [sys.executable, "-c", KILLED, str(models), str(scans), str(out), file]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    killed = start(python, killed_before_it_is_whole, action, scans, out, file, folder=tmp_path)
+    assert killed.wait() == -signal.SIGKILL
     assert [name for name in files_of(out) if name.endswith(".draft")]
     foreign = out / ".0123456789abcdef.draft"
     foreign.write_bytes(b"another program's")
@@ -320,12 +316,6 @@ def test_a_full_disk_leaves_no_half_file(
     assert files_of(tmp_path / "out") == {"cases.csv", "cases.json"}
 
 
-@pytest.fixture
-def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes need not import anything; `tests.cli.test_batch` has them as they are."""
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: CONTEXT)
-
-
 class Fatal(SegmentFiles):
     """Its process ends with every case named a.tif."""
 
@@ -333,22 +323,6 @@ class Fatal(SegmentFiles):
         if case.suffix == ".tif":
             os._exit(9)
         return super().run(model, case, folder)
-
-
-@pytest.mark.usefixtures("_forked")
-def test_the_number_of_processes_changes_nothing(
-    action: SegmentFiles, scans: Path, tmp_path: Path
-) -> None:
-    """Nor does the end of one of them, but for its case."""
-    run_batch(action, [scans], tmp_path / "one")
-    several = run_batch(Fatal(action.model, action.models), [scans], tmp_path / "two", jobs=2)
-    assert [result.case for result in several.results] == ["a_png", "a_tif", "broken", "sub/v"]
-    one, two = table_of(tmp_path / "one"), table_of(tmp_path / "two")
-    assert two.pop("a_tif")["error"] == "the process ended: out of memory?"
-    one.pop("a_tif")
-    assert one == two
-    for name in OUTPUTS - {"a_tif.tif", "cases.csv", "cases.json"}:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 @dataclass(frozen=True)
@@ -364,28 +338,60 @@ class FatalOnceTold(SegmentFiles):
         return super().run(model, case, folder)
 
 
-@pytest.mark.usefixtures("_forked")
+@dataclass
+class EndsThem:
+    """With the first result, it tells the processes to end, and waits for it."""
+
+    told: Path
+
+    def begin(self, cases: Sequence[Case], done: Sequence[CaseResult]) -> None: ...
+
+    def step(self, index: int, done: int, total: int) -> None: ...
+
+    def finish(self, index: int, result: CaseResult) -> None:
+        if not self.told.exists():
+            self.told.touch()
+            for process in multiprocessing.active_children():
+                process.join()
+
+
+def in_two_processes(
+    action: SegmentFiles, scans: Path, out: Path, listener: EndsThem | None = None
+) -> None:
+    """They need not import anything; `tests.cli.test_batch` has them as they are."""
+    forked = multiprocessing.get_context("fork")
+    with patch.object(multiprocessing, "get_context", lambda _: forked):
+        run_batch(action, [scans], out, jobs=2, listener=listener)
+
+
+def test_the_number_of_processes_changes_nothing(
+    python: Path, action: SegmentFiles, scans: Path, tmp_path: Path
+) -> None:
+    """Nor does the end of one of them, but for its case."""
+    run_batch(action, [scans], tmp_path / "one")
+    fatal = Fatal(action.model, action.models)
+    given = fatal, scans, tmp_path / "two"
+    assert succeeds(start(python, in_two_processes, *given, folder=tmp_path))
+    one, two = table_of(tmp_path / "one"), table_of(tmp_path / "two")
+    assert list(two) == ["a_png", "a_tif", "broken", "sub/v"]
+    assert two.pop("a_tif")["error"] == "the process ended: out of memory?"
+    one.pop("a_tif")
+    assert one == two
+    for name in OUTPUTS - {"a_tif.tif", "cases.csv", "cases.json"}:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
 def test_a_process_that_ends_between_two_cases_loses_neither(
-    action: SegmentFiles, scans: Path, tmp_path: Path
+    python: Path, action: SegmentFiles, scans: Path, tmp_path: Path
 ) -> None:
     """What is given to processes that have just ended is given to the next ones."""
-    told = tmp_path / "told"
-
-    class EndsThem:
-        def begin(self, cases: Sequence[Case], done: Sequence[CaseResult]) -> None: ...
-
-        def step(self, index: int, done: int, total: int) -> None: ...
-
-        def finish(self, index: int, result: CaseResult) -> None:
-            if not told.exists():
-                told.touch()
-                for process in multiprocessing.active_children():
-                    process.join()
-
+    told, out = tmp_path / "told", tmp_path / "out"
     fatal = FatalOnceTold(action.model, action.models, told=told)
-    run = run_batch(fatal, [scans], tmp_path / "out", jobs=2, listener=EndsThem())
-    assert [result.case for result in run.results] == ["a_png", "a_tif", "broken", "sub/v"]
-    assert [result.case for result in run.failed] == ["a_tif", "broken"]
+    given = fatal, scans, out, EndsThem(told)
+    assert succeeds(start(python, in_two_processes, *given, folder=tmp_path))
+    errors = {case: entry.get("error") for case, entry in table_of(out).items()}
+    assert list(errors) == ["a_png", "a_tif", "broken", "sub/v"]
+    assert [case for case, error in errors.items() if error] == ["a_tif", "broken"]
 
 
 def test_label_maps_become_images(models: Path, tmp_path: Path) -> None:

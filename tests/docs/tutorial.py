@@ -87,7 +87,8 @@ def run(page: str, folder: Path, commands: Path = INSTALLED) -> Iterator[tuple[B
                     exec(compile(code, "<tutorial>", "exec"), names)  # noqa: S102
                 yield block, printed.getvalue()
             elif code.startswith("caps-med serve"):
-                stack.enter_context(_service(f"{code.strip()} --port {port}", port, folder))
+                serve = f"{code.strip()} --port {port}"
+                stack.enter_context(_service(serve, port, folder, commands))
                 yield block, ""
             else:
                 yield block, _shell(code, folder, commands)
@@ -115,10 +116,10 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def _service(command: str, port: int, folder: Path) -> Iterator[None]:
+def _service(command: str, port: int, folder: Path, commands: Path) -> Iterator[None]:
     with (folder / "serve.log").open("w") as log:
         process = subprocess.Popen(
-            command.split(), cwd=folder, env=_environment(INSTALLED), stdout=log, stderr=log
+            command.split(), cwd=folder, env=_environment(commands), stdout=log, stderr=log
         )
     try:
         _wait_until_ready(port, process)

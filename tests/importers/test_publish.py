@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -189,15 +188,14 @@ def test_nothing_is_written_on_failure(
 
 
 def test_the_command_line_names_the_tensor_in_one_line_and_exits_with_2(
-    generator_file: Path, tmp_path: Path
+    preloaded: Path, generator_file: Path, tmp_path: Path
 ) -> None:
     state = torch.load(generator_file, weights_only=True)
     state["convcaps2.conv2d.bias"] = torch.zeros(65)
     torch.save(state, tmp_path / "G.pt")
-    command = [sys.executable, "-c", "from caps_med.cli import main; main()"]
     arguments = ["import", "capspix2pix", "G.pt", "--name", "axons", "--models", "models"]
     done = subprocess.run(
-        [*command, *arguments],
+        [preloaded, *arguments],
         cwd=tmp_path,
         capture_output=True,
         text=True,

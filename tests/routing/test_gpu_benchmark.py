@@ -7,7 +7,6 @@ import json
 import math
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,20 @@ from caps_med.routing.plain import route_plain
 TINY = Device(torch.device("cpu"), tiny=True)
 
 
+INTERPRETED = """
+import runpy
+from tests.routing.interpreted import import_triton_again
+import_triton_again()
+runpy.run_module("benchmarks.gpu", run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.slow
-def test_every_section_runs_on_tritons_interpreter(tmp_path: Path) -> None:
+def test_every_section_runs_on_tritons_interpreter(python: Path, tmp_path: Path) -> None:
     """So that it runs on a GPU at the first try; in another process, see `test_triton`."""
     result = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", "--tiny", "--out", str(tmp_path)],
+        [python, "-c", INTERPRETED, "--tiny", "--out", str(tmp_path)],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -119,11 +119,19 @@ def check_all() -> None:
     check_far("cpu")
 
 
+INTERPRETED = """
+from tests.routing.interpreted import import_triton_again
+import_triton_again()
+from tests.routing.test_triton import check_all
+check_all()
+"""
+
+
 @needs_triton
-def test_kernels_on_the_interpreter() -> None:
+def test_kernels_on_the_interpreter(python: Path) -> None:
     """In another process, because Triton reads the variable once, on import."""
     result = subprocess.run(
-        [sys.executable, "-c", "from tests.routing import test_triton as t; t.check_all()"],
+        [python, "-c", INTERPRETED],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

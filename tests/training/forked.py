@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
+import pickle
+import signal
+import subprocess
 import time
 from collections.abc import Callable
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import torch
 
-#: For `multiprocessing`.
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["training.tasks.pipeline", "training.cli.augment"])
+Process = subprocess.Popen[bytes]
+_CODE = "import sys; from tests.training.forked import do; do(sys.argv[1])"
 
 
-def start(work: Callable[..., object], *arguments: object, folder: Path) -> ForkServerProcess:
-    """Do some work in a process of its own, with one thread, in a folder."""
-    process = CONTEXT.Process(target=_in_folder, args=(folder, work, arguments))
-    process.start()
-    return process
+def start(python: Path, work: Callable[..., object], *arguments: object, folder: Path) -> Process:
+    """Do some work in a process of its own, with one thread, in a folder.
+
+    `python` is the script of `tests.preloaded`.
+    """
+    given = pickle.dumps((work, arguments)).hex()
+    return subprocess.Popen([python, "-c", _CODE, given], cwd=folder)
 
 
-def _in_folder(folder: Path, work: Callable[..., object], arguments: tuple[object, ...]) -> None:
+def do(given: str) -> None:
+    """What `start` was given, in that process."""
+    work, arguments = pickle.loads(bytes.fromhex(given))  # noqa: S301 - by `start`
     torch.set_num_threads(1)
-    os.chdir(folder)
     work(*arguments)
 
 
-def succeeds(process: ForkServerProcess) -> bool:
+def succeeds(process: Process) -> bool:
     """Whether it ends by itself, with status 0."""
-    process.join()
-    return process.exitcode == 0
+    return process.wait() == 0
 
 
-def killed_when(process: ForkServerProcess, ready: Callable[[], bool]) -> bool:
-    """Kill -9 once something is there; whether it was in time."""
-    while process.is_alive() and not ready():
+def killed_when(process: Process, ready: Callable[[], bool]) -> bool:
+    """End it once something is there, as kill -9 does; whether it was in time.
+
+    By a signal that is passed on: of a process that is killed, the script could not wait for it.
+    """
+    while process.poll() is None and not ready():
         time.sleep(0.002)
-    process.kill()
-    process.join()
-    return process.exitcode == -9
+    process.send_signal(signal.SIGUSR1)
+    return process.wait() == -signal.SIGUSR1

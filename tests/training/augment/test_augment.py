@@ -19,7 +19,6 @@ from typing import Any
 import nibabel
 import numpy as np
 import pytest
-import typer
 from PIL import Image
 from rich.console import Console
 
@@ -37,7 +36,6 @@ from training.augment import models as judging
 from training.augment.benefit import BOTH, REAL, _train_and_test, half_synthetic, summarized
 from training.augment.intensity import Scale
 from training.augment.models import threshold_of
-from training.cli.augment import register
 from training.data import load_source, open_dataset
 from training.data.cases import Cases, FileRef
 from training.data.layouts import discover
@@ -195,34 +193,27 @@ def contents(out: Path) -> dict[str, str]:
     }
 
 
-def augment_once(data: Path) -> None:
-    """``caps-med augment`` from the start to the end, or on from where it was killed."""
-    app = typer.Typer()
-    register(app)
-    settings = [
-        f"--set={part}.{name}={json.dumps(value)}"
-        for part in ("generator", "judge")
-        for name, value in TINY[part].items()
-    ]
-    app(["--data", str(data), "--out", "more", "--count", "4", "--threshold", "0", *settings])
+def augment_once(data: Path, out: Path) -> None:
+    """From the start to the end, or on from where it was killed."""
+    augment(configured(data), out, None, QUIET)
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(phantoms: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    begun = partial(start, augment_once, phantoms)
-    assert succeeds(begun(folder=tmp_path / "a"))
-    work = tmp_path / "b" / "more" / ".work"
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
+    python: Path, done: Path, phantoms: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "more"
+    begun = partial(start, python, augment_once, phantoms, out, folder=tmp_path)
+    work = out / ".work"
     moments = [
         lambda: (work / "runs" / "generator" / "checkpoint.pt").exists(),
         lambda: (work / "runs" / "judge" / "fold-2" / "checkpoint.pt").exists(),
         lambda: (work / "drawn" / "00001.json").exists(),
     ]
-    assert all([killed_when(begun(folder=tmp_path / "b"), moment) for moment in moments])
-    assert not (tmp_path / "b" / "more" / "report.html").exists()
-    assert succeeds(begun(folder=tmp_path / "b"))
-    assert contents(tmp_path / "b" / "more") == contents(tmp_path / "a" / "more")
+    assert all([killed_when(begun(), moment) for moment in moments])
+    assert not (out / "report.html").exists()
+    assert succeeds(begun())
+    assert contents(out) == contents(done)
 
 
 def test_images_without_their_geometry_are_dropped(

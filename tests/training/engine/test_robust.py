@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Mapping
-from multiprocessing.context import ForkServerProcess
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +21,9 @@ from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule
 from tests.training.data.classified_files import digits, idx
 from tests.training.engine.several import request, train_digits
+from tests.training.engine.torchrun import torchrun
 from tests.training.engine.train_once import train_once
-from tests.training.forked import killed_when, start, succeeds
+from tests.training.forked import Process, killed_when, start, succeeds
 from training.data import load_source, open_dataset
 from training.engine.loop import Best, LossNotFinite
 from training.engine.memory import with_less_memory
@@ -49,16 +46,22 @@ def recipe(data: Path, **changes: object) -> SegmentationRecipe:
     return SegmentationRecipe.model_validate({"data": str(data), **SMALL, **changes})
 
 
-def begun(data: Path, run: Path) -> ForkServerProcess:
+@pytest.fixture(scope="module")
+def begun(python: Path, discs: Path) -> Callable[[Path], Process]:
     """A run in a process of its own, from its start or its last checkpoint."""
-    return start(train_once, str(data), str(run), json.dumps(SMALL), folder=run.parent)
+
+    def begun(run: Path) -> Process:
+        given = str(discs), str(run), json.dumps(SMALL)
+        return start(python, train_once, *given, folder=run.parent)
+
+    return begun
 
 
 @pytest.fixture(scope="module")
-def whole(discs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(begun: Callable[[Path], Process], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing disturbed."""
     run = tmp_path_factory.mktemp("whole") / "run"
-    assert succeeds(begun(discs, run))
+    assert succeeds(begun(run))
     return run
 
 
@@ -68,17 +71,17 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def test_killed_at_random_moments_a_run_ends_with_the_same_weights(
-    discs: Path, whole: Path, tmp_path: Path
+    begun: Callable[[Path], Process], whole: Path, tmp_path: Path
 ) -> None:
     """Kill -9 a real process at five random moments, and resume it each time."""
     rng = np.random.default_rng()
     killed, run = 0, tmp_path / "killed"
     while killed < 5:
         moment = Moment(run, rng.uniform(0, 1.0))
-        if not killed_when(begun(discs, run), moment.reached):
+        if not killed_when(begun(run), moment.reached):
             break  # it finished before the kill
         killed += 1
-    assert succeeds(begun(discs, run))
+    assert succeeds(begun(run))
     expected, found = weights(whole), weights(run)
     for name, value in expected.items():
         assert torch.equal(value, found[name]), name
@@ -132,21 +135,14 @@ class Moment:
 
 
 @pytest.fixture(scope="module")
-def both(discs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def both(python: Path, discs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which two processes did the trainings of `tests.training.engine.several`."""
     folder = tmp_path_factory.mktemp("both")
     (folder / "digits").mkdir()
     idx(folder / "digits", digits(300), digits(60, start=300))
     discs_run = [str(discs), str(folder / "discs"), json.dumps(SMALL)]
     (folder / "discs.json").write_text(json.dumps(discs_run))
-    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    program = ["-m", "tests.training.engine.several", str(folder)]
-    paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
-    environment = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [sys.executable, "-m", *torchrun, *program], env={**os.environ, **environment},
-        timeout=300, check=True,
-    )  # fmt: skip
+    torchrun(python, "tests.training.engine.several", str(folder))
     return folder
 
 

@@ -6,7 +6,6 @@ import io
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +50,7 @@ def request(data: Path, tmp_path: Path, **changes: Any) -> TrainRequest:  # noqa
 
 @pytest.fixture(scope="module")
 def pairs() -> Pairs:
-    return draw_pairs()
+    return draw_pairs(10)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +69,17 @@ def scores(layout: Callable[[Path, Pairs], Path], pairs: Pairs, root: Path) -> d
     return {"dice": dice, "weights": bundle.metadata.weights.sha256}
 
 
+@pytest.fixture
+def _figures_undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matplotlib takes as long as a tiny training; `tests.training.reports` looks at figures."""
+
+    def savefig(_: object, stream: io.StringIO, **__: object) -> None:
+        stream.write("<svg></svg>")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", savefig)
+
+
+@pytest.mark.usefixtures("_figures_undrawn")
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_every_layout_trains_to_the_same_score(
     layout: Callable[[Path, Pairs], Path],
@@ -566,7 +576,9 @@ def test_an_unknown_value_is_named_when_a_run_is_resumed(discs: Path, tmp_path: 
         prepare(again, Console(quiet=True))
 
 
-def test_two_processes_do_not_train_in_one_folder(discs: Path, tmp_path: Path) -> None:
+def test_two_processes_do_not_train_in_one_folder(
+    python: Path, discs: Path, tmp_path: Path
+) -> None:
     """They would write the same files: one ended in the middle, as a file of its own was gone."""
     run = tmp_path / "r" / "a"
     holds = (
@@ -578,7 +590,7 @@ def test_two_processes_do_not_train_in_one_folder(discs: Path, tmp_path: Path) -
     options = {"--data": discs, "--models": tmp_path / "m", "--runs": run.parent, "--name": "a"}
     command = ["segmentation", *(str(x) for pair in options.items() for x in pair), *tiny]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", holds], **pipes) as other:  # type: ignore[call-overload]  # pipes alone
+    with subprocess.Popen([python, "-c", holds], **pipes) as other:  # type: ignore[call-overload]  # pipes alone
         assert other.stdout.readline() == b"held\n"
         result = CliRunner().invoke(train_app, command)
         assert "another process is training there" in str(result.exception)
