@@ -28,15 +28,21 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def installed(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the wheel and other packages of the same names, first on the import path."""
-    folder = tmp_path / "installed"
+@pytest.fixture(scope="module")
+def folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the wheel and other packages of the same names."""
+    folder = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, "--target", str(folder), str(wheel)], check=True)
     for package in ("api", "training"):
         (folder / package).mkdir()
         (folder / package / "__init__.py").write_text("raise ImportError('of somebody else')\n")
+    return folder
+
+
+@pytest.fixture
+def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder, first on the import path."""
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.chdir(folder)
     return folder
