@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -58,6 +59,19 @@ QUIET = Console(quiet=True)
 @pytest.fixture(scope="module")
 def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_axons(tmp_path_factory.mktemp("phantoms") / "axons", 6, seed=5)
+
+
+@contextlib.contextmanager
+def style_of_few_crops() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("training.tasks.synthesis.train.STYLE_CROPS", 16)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _style_of_few_crops() -> Iterator[None]:
+    with style_of_few_crops():
+        yield
 
 
 def configured(data: Path, **changes: Any) -> AugmentConfig:  # noqa: ANN401
@@ -195,7 +209,8 @@ def contents(out: Path) -> dict[str, str]:
 
 def augment_once(data: Path, out: Path) -> None:
     """From the start to the end, or on from where it was killed."""
-    augment(configured(data), out, None, QUIET)
+    with style_of_few_crops():
+        augment(configured(data), out, None, QUIET)
 
 
 @pytest.mark.slow
