@@ -168,6 +168,7 @@ class _Forks:
 
     def kill_all(self) -> None:
         """Leave none behind."""
+        signal.set_wakeup_fd(-1)
         for pid, _ in self._running.values():
             os.kill(pid, signal.SIGKILL)
 
