@@ -223,7 +223,8 @@ def _run(connection: socket.socket, command: Path) -> NoReturn:
     if leads:
         os.setsid()
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - until the process ends
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as above
+    by_line = 1 if "PYTHONUNBUFFERED" in environment else -1
+    sys.stdout = open(1, "w", by_line, closefd=False)  # noqa: SIM115 - as above
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - as above
     os.environ.clear()
     os.environ.update(environment)
