@@ -110,11 +110,11 @@ def browsers() -> Iterator[Browsers]:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(preloaded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The built-in models alone; what is trained comes beside them."""
     folder = tmp_path_factory.mktemp("server")
-    models = folder / "models"
-    with serving(folder, models, preload='["brain-t1-tissue", "brain-t1-synthesis"]') as served:
+    loaded = '["brain-t1-tissue", "brain-t1-synthesis"]'
+    with serving(folder, folder / "models", command=preloaded, preload=loaded) as served:
         yield served
 
 
