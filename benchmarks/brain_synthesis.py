@@ -34,9 +34,9 @@ from benchmarks.options import benchmark_parser
 from benchmarks.whole_head import CONTRASTS, ID, LABELS, OUTSIDE, freesurfer_head, stripped
 from caps_med.images import MedicalImage, SliceStack, label_palette, read_image
 from caps_med.inference import Model
+from training.evaluation.dice import mean_dice
 from training.evaluation.metrics import ImageSet, distances
 from training.evaluation.metrics.artefacts import border, grid, slice_correlation
-from training.evaluation.metrics.overlap import mean_dice
 from training.randomization import LabelMaps, RandomImages, Randomization
 from training.randomization.scheme import LabelClass, LabelScheme
 

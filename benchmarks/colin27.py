@@ -24,7 +24,7 @@ from sklearn.mixture import GaussianMixture
 import caps_med
 from benchmarks.options import benchmark_parser
 from caps_med.images import MedicalImage, SliceStack, read_image
-from training.evaluation.metrics.overlap import mean_dice
+from training.evaluation.dice import mean_dice
 
 TISSUES = {1: "cerebrospinal fluid", 2: "grey matter", 3: "white matter"}
 #: Strength of the neighbours' vote, and how often it is taken.

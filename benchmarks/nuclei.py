@@ -19,7 +19,7 @@ from PIL import Image
 
 import caps_med
 from benchmarks.options import benchmark_parser
-from training.evaluation.metrics.overlap import mean_dice
+from training.evaluation.dice import mean_dice
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from api.projects.groups import groups_of
 from api.projects.images import ProjectImages
 from api.projects.patience import patiently
 from api.projects.records import Image
+from training.evaluation.dice import dice
 from training.evaluation.statistics import spread_of
 from training.rounding import rounded
 
@@ -90,9 +91,6 @@ async def scores_of(
         found = answer.array
 
         def scored() -> dict[str, float]:
-            # Not above: it loads MONAI, which takes seconds and a writable folder (Matplotlib's).
-            from training.evaluation.metrics.overlap import dice
-
             truth = annotations.read(image, annotations.label(image)).array
             scores = {name: dice(found == i, truth == i) for i, name in names.items()}
             return {name: score for name, score in scores.items() if score is not None}

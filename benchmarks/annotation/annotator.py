@@ -20,7 +20,7 @@ from benchmarks.annotation.data import Labelled
 from caps_med.bundles import ModelRepository
 from caps_med.images import read_image
 from caps_med.inference import Model
-from training.evaluation.metrics.overlap import mean_dice
+from training.evaluation.dice import mean_dice
 
 CALLER = Caller()
 AUTHOR = "script"

@@ -15,7 +15,7 @@ from caps_med.bundles.weights import load_weights, save_weights
 from caps_med.networks import SegmentationNetwork, UNet, predicted_classes
 from training.data import Sample
 from training.engine.run_folder import RunFolder
-from training.evaluation.metrics.overlap import mean_dice
+from training.evaluation.dice import mean_dice
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
 #: MONAI's BasicUNet with half of its channels, 0.65 million parameters.

@@ -81,6 +81,27 @@ def test_a_service_that_is_ready_has_imported_what_the_first_answer_needs(
     assert len(others) < SERVICE_MODULES
 
 
+def test_a_service_compares_the_models_of_a_round_without_monai() -> None:
+    """All other requests would wait for the seconds that MONAI's import takes."""
+    code = (
+        "import asyncio, contextlib, json, sys\nimport numpy as np\n"
+        "from types import SimpleNamespace\n"
+        "from api.projects.evaluation import scores_of\n"
+        "labels = SimpleNamespace(array=np.ones((1, 4, 4), np.uint8))\n"
+        "async def answered(*_): return labels\n"
+        "async def run(_, work): return work()\n"
+        "budget = SimpleNamespace(claim=contextlib.nullcontext)\n"
+        "engine = SimpleNamespace(load=answered, predict=answered, run=run, budget=budget)\n"
+        "images = SimpleNamespace(decoded=answered)\n"
+        "annotations = SimpleNamespace(read=lambda *_: labels, label=lambda _: None)\n"
+        "image = SimpleNamespace(id='a', name='disc.png', patient=None)\n"
+        "given = engine, images, annotations, 'discs@1', {1: 'disc'}, [image]\n"
+        "found = asyncio.run(scores_of(*given))\n"
+        "assert found.cases == [{'disc': 1.0}]\nprint(json.dumps([*sys.modules]))"
+    )
+    assert not _last_line([sys.executable, "-c", code]) & {"monai", "ignite", "matplotlib"}
+
+
 def test_data_is_checked_without_torch(pictures: Path) -> None:
     modules = modules_of("data", "check", pictures)
     assert "training.data.check.check" in modules

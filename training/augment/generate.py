@@ -21,7 +21,7 @@ from training.augment.intensity import Scale
 from training.augment.split import Parts
 from training.data.cases import Case
 from training.data.layouts.naming import written_suffix
-from training.evaluation.metrics.overlap import mean_dice
+from training.evaluation.dice import mean_dice
 from training.labelmaps.deform import Origin
 from training.labelmaps.generator import LabelMaker, NewLabel
 

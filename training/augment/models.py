@@ -24,8 +24,8 @@ from training.augment.config import GENERATOR, SEGMENTER, AugmentConfig, Augment
 from training.augment.split import Parts
 from training.data import Dataset, load_source
 from training.engine.run_folder import RunFolder
+from training.evaluation.dice import mean_dice
 from training.evaluation.evaluator import matched_label, naming
-from training.evaluation.metrics.overlap import mean_dice
 from training.evaluation.validation import dice_scores
 from training.tasks.pipeline import TrainRequest, train
 from training.tasks.segmentation import SegmentationRecipe

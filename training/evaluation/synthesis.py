@@ -20,6 +20,7 @@ from caps_med.inference import Model
 from caps_med.preprocessing import single_slice_plane
 from training.data import Dataset
 from training.data.cases import Case, Track
+from training.evaluation.dice import dice
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_matched
 from training.evaluation.metrics import (
     DISTANCES,
@@ -31,7 +32,6 @@ from training.evaluation.metrics import (
     ssim,
 )
 from training.evaluation.metrics.artefacts import border, grid, slice_correlation
-from training.evaluation.metrics.overlap import dice
 from training.evaluation.models import list_labels, same_labels
 from training.evaluation.statistics import ENOUGH
 from training.evaluation.summary import (

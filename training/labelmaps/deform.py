@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict
 from scipy import ndimage
 
 from caps_med.errors import InvalidInput
-from training.evaluation.metrics.overlap import mean_dice
+from training.evaluation.dice import mean_dice
 from training.labelmaps.shapes import TOLERANCE, Labels, Shapes
 from training.labelmaps.symmetry import Symmetries, plausible_mirrorings
 

@@ -10,7 +10,8 @@ from monai.metrics import compute_dice, compute_surface_dice
 
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
-from training.evaluation.metrics.overlap import dice, mean_dice, score_case
+from training.evaluation.dice import dice, mean_dice
+from training.evaluation.metrics.overlap import score_case
 
 Spacing = tuple[float, float, float]
 ISOTROPIC: Spacing = (1.0, 1.0, 1.0)

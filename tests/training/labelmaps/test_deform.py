@@ -22,7 +22,7 @@ from tests.training.axons import write_axons
 from training.cli.data import data
 from training.data import open_dataset
 from training.data.mni152 import load_mni152
-from training.evaluation.metrics.overlap import mean_dice
+from training.evaluation.dice import mean_dice
 from training.labelmaps.deform import (
     SIMILAR,
     ImplausibleShapes,
