@@ -112,9 +112,14 @@ def browsers() -> Iterator[Browsers]:
         browsers.close()
 
 
+def models_of(server: Served) -> Path:
+    """The folder of the models that a server has beside the built-in ones."""
+    return server.temporary.parent / "models"
+
+
 @pytest.fixture(scope="session")
 def server(preloaded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The built-in models alone; what is trained comes beside them."""
+    """The built-in models alone; what is trained, or what tests write, comes beside them."""
     folder = tmp_path_factory.mktemp("server")
     loaded = '["brain-t1-tissue", "brain-t1-synthesis"]'
     with serving(folder, folder / "models", command=preloaded, preload=loaded) as served:

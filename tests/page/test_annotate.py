@@ -21,7 +21,7 @@ from tests.archives import series
 from tests.conftest import tiny_binary, write_tiny
 from tests.images.codecs.test_dicom_padding import ct
 from tests.images.dicom_files import SERIES, placed
-from tests.page.conftest import PATIENCE_MS, check_accessible, drop, held_requests, saved
+from tests.page.conftest import PATIENCE_MS, check_accessible, drop, held_requests, models_of, saved
 
 VIEW = "#annotate"
 CANVAS = f"{VIEW} canvas[tabindex]"
@@ -35,7 +35,7 @@ PAINTED = "() => capsMed.annotate.drawBitmap.reduce((n, v) => n + (v === 1), 0)"
 @pytest.fixture(scope="module")
 def model(server: Served) -> str:
     """A model so small that it learns within seconds."""
-    write_tiny(server.temporary.parent / "models", "discs", tiny_binary("SegCaps", "disc"))
+    write_tiny(models_of(server), "discs", tiny_binary("SegCaps", "disc"))
     return "discs"
 
 

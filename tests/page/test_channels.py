@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,35 +12,30 @@ from playwright.sync_api import Page, expect
 import caps_med
 from caps_med.bundles import NetworkSpec
 from caps_med.images import MedicalImage, read_image
-from tests.api.serving import Served, serving
+from tests.api.serving import Served
 from tests.conftest import tiny_card, write_tiny
-from tests.page.conftest import saved
+from tests.page.conftest import models_of, saved
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("two")
+def models(server: Served) -> Path:
+    """The folder of a model of two channels."""
     spec = NetworkSpec(name="SegCaps", arguments={"atoms": 4, "in_channels": 2, "out_channels": 3})
     card = tiny_card("segmentation", (1.0, 1.0), spec)
+    root = models_of(server)
     write_tiny(root, "two", card.model_copy(update={"channel_names": ("FLAIR", "T1")}))
     return root
 
 
-@pytest.fixture(scope="module")
-def two(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("server"), models, preload='["two"]') as served:
-        yield served
-
-
 def test_files_of_channels_are_segmented_together(
-    opened: Callable[..., Page], two: Served, models: Path, tmp_path: Path
+    opened: Callable[..., Page], models: Path, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(0)
     flair, t1 = (tmp_path / f"p1_{name}.nii.gz" for name in ("flair", "t1"))
     for path in (flair, t1):
         voxels = rng.integers(0, 255, (1, 20, 28, 3), np.uint8)
         MedicalImage(voxels, np.diag([-1.0, 1, 2, 1]), "nifti").save(path)
-    page = opened("segment", two.address)
+    page = opened("segment")
     page.locator("#segment .model").select_option("two")
     expect(page.locator("#segment .drop").first).to_contain_text(
         "a file for each channel (FLAIR, T1)"

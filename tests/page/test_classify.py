@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +12,17 @@ from playwright.sync_api import FilePayload, Page, Route, expect
 
 import caps_med
 from caps_med.images import MedicalImage, Region, cropped, encode_image
-from caps_med.inference import Model
-from tests.api.serving import Served, serving
+from tests.api.serving import Served
 from tests.classifiers import write_classifiers
-from tests.page.conftest import PATIENCE_MS, check_accessible, pixels, sample, settled, slide
+from tests.page.conftest import (
+    PATIENCE_MS,
+    check_accessible,
+    models_of,
+    pixels,
+    sample,
+    settled,
+    slide,
+)
 
 VIEW = "#classify"
 PICTURE = MedicalImage(
@@ -23,17 +31,15 @@ PICTURE = MedicalImage(
 
 
 @pytest.fixture(scope="module")
-def classifiers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def classifiers(server: Served) -> Path:
     """Tiny classification models beside the built-in ones."""
-    folder = tmp_path_factory.mktemp("classifiers")
-    with serving(folder, write_classifiers(folder / "models")) as served:
-        yield served
+    return write_classifiers(models_of(server))
 
 
 @pytest.fixture
-def classified(opened: Callable[..., Page], classifiers: Served) -> Callable[[str], Page]:
+def classified(opened: Callable[..., Page], classifiers: Path) -> Callable[[str], Page]:
     """The view with the picture, as a model sees it."""
-    page = opened("classify", classifiers.address)
+    page = opened("classify")
 
     def look(model: str) -> Page:
         page.locator(f"{VIEW} select.model").select_option(model)
@@ -45,10 +51,6 @@ def classified(opened: Callable[..., Page], classifiers: Served) -> Callable[[st
         return page
 
     return look
-
-
-def model_of(classifiers: Served, name: str) -> Model:
-    return caps_med.load_model(name, classifiers.temporary.parent / "models")
 
 
 def bars(page: Page) -> dict[str, str]:
@@ -69,8 +71,8 @@ def shows(page: Page, selector: str, image: NDArray[np.float32]) -> None:
     pytest.fail(f"{selector} shows something else")
 
 
-def test_classes_and_every_layer(classified: Callable[[str], Page], classifiers: Served) -> None:
-    page, model = classified("tiny-efficient"), model_of(classifiers, "tiny-efficient")
+def test_classes_and_every_layer(classified: Callable[[str], Page], classifiers: Path) -> None:
+    page, model = classified("tiny-efficient"), caps_med.load_model("tiny-efficient", classifiers)
     answer, inside = model.classify(PICTURE), model.inspect(PICTURE)
     expect(page.locator(f"{VIEW} .title")).to_contain_text(answer.label)
     for name, text in bars(page).items():
@@ -89,17 +91,17 @@ def test_classes_and_every_layer(classified: Callable[[str], Page], classifiers:
 
 
 def test_a_sample_is_seen_by_its_built_in_model(
-    opened: Callable[..., Page], classifiers: Served
+    opened: Callable[..., Page], classifiers: Path
 ) -> None:
-    page = opened("classify", classifiers.address)
+    page = opened("classify")
     expect(page.locator(f"{VIEW} .sample", has_text="T1 slice")).to_have_count(0)  # to segment
     sample(page, "classify", "Handwritten digit")
     expect(page.locator(f"{VIEW} .title")).to_have_text("4 by digits")
     expect(page.locator(f"{VIEW} .sliders input")).to_have_count(16)
 
 
-def test_all_atoms_are_sliders(classified: Callable[[str], Page], classifiers: Served) -> None:
-    page, model = classified("tiny-efficient"), model_of(classifiers, "tiny-efficient")
+def test_all_atoms_are_sliders(classified: Callable[[str], Page], classifiers: Path) -> None:
+    page, model = classified("tiny-efficient"), caps_med.load_model("tiny-efficient", classifiers)
     answer, drawing = model.classify(PICTURE), f"{VIEW} canvas.reconstruction"
     capsule = list(answer.lengths).index(answer.label)
     pose = answer.poses[capsule].tolist()
@@ -126,9 +128,9 @@ def test_all_atoms_are_sliders(classified: Callable[[str], Page], classifiers: S
 
 
 def test_routing_iteration_by_iteration(
-    classified: Callable[[str], Page], classifiers: Served
+    classified: Callable[[str], Page], classifiers: Path
 ) -> None:
-    page, model = classified("tiny-capsnet"), model_of(classifiers, "tiny-capsnet")
+    page, model = classified("tiny-capsnet"), caps_med.load_model("tiny-capsnet", classifiers)
     expect(page.locator(f"{VIEW} .none")).to_contain_text("trained without a decoder")
     inside = model.inspect(PICTURE)
     lengths = inside.lengths["primarycaps"].reshape(2, -1)
@@ -150,9 +152,9 @@ def test_routing_iteration_by_iteration(
 
 
 def test_a_region_by_pointer_and_keyboard(
-    classified: Callable[[str], Page], classifiers: Served
+    classified: Callable[[str], Page], classifiers: Path
 ) -> None:
-    page, model = classified("tiny-efficient"), model_of(classifiers, "tiny-efficient")
+    page, model = classified("tiny-efficient"), caps_med.load_model("tiny-efficient", classifiers)
     pick = page.locator(f"{VIEW} .pick")
     box = pick.bounding_box()
     assert box is not None
