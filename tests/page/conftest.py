@@ -20,8 +20,10 @@ from playwright.sync_api import Browser, Error, Page, Playwright, Route, expect,
 import benchmarks.page
 from api.routes.page import STATIC
 from caps_med import samples
+from caps_med.bundles import ModelRepository, NetworkSpec
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.serving import Served, serving
+from tests.conftest import write_tiny
 
 #: Without windows and menus, if there is one: they take half of a whole browser's time.
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -124,6 +126,26 @@ def server(preloaded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     loaded = '["brain-t1-tissue", "brain-t1-synthesis"]'
     with serving(folder, folder / "models", command=preloaded, preload=loaded) as served:
         yield served
+
+
+@pytest.fixture(scope="session")
+def quick(server: Served) -> Callable[[Page], Page]:
+    """Lets a tiny network synthesize in a page, whichever generator it asks.
+
+    Its card is that of ``brain-t1-synthesis``.
+    """
+    card = ModelRepository(Path("none")).find("brain-t1-synthesis").card
+    spec = NetworkSpec(name="CapsPix2Pix", arguments={"atoms": 4, "label_channels": 4})
+    write_tiny(models_of(server), "quick-synthesis", card.model_copy(update={"network": spec}))
+
+    def redirect(page: Page) -> Page:
+        def to_tiny(route: Route) -> None:
+            route.continue_(url=re.sub(r"[\w-]+-synthesis", "quick-synthesis", route.request.url))
+
+        page.route("**/v1/models/*-synthesis/**", to_tiny)
+        return page
+
+    return redirect
 
 
 @pytest.fixture

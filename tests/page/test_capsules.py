@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,26 +12,42 @@ from playwright.sync_api import Page, expect
 
 import caps_med
 from caps_med import samples
+from caps_med.images import MedicalImage, encode_image, read_image
 from tests.page.conftest import check_accessible, pixels, sample, slide
 
 MODEL = "brain-t1-tissue"
+HEIGHT, WIDTH = 96, 80
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A part of the sample slice."""
+    head = read_image(samples.T1)
+    part = MedicalImage(head.array[:, 52 : 52 + WIDTH, 92 : 92 + HEIGHT], head.affine, "nifti")
+    file = tmp_path_factory.mktemp("cut") / "cut.nii.gz"
+    file.write_bytes(encode_image(part, "nifti"))
+    return file
 
 
 @pytest.fixture
-def looked(opened: Callable[..., Page]) -> Page:
-    """The view with the sample slice in it."""
-    page = opened("capsules")
+def looked(opened: Callable[..., Page], cut: Path) -> Page:
+    """The view with this part in it."""
+    return look(opened("capsules"), cut)
+
+
+def look(page: Page, image: Path) -> Page:
+    """Choose an image and wait for its capsules."""
     page.locator("#capsules select.model").select_option(MODEL)
-    sample(page, "capsules", "T1 slice")
+    page.locator("#capsules .drop input").set_input_files(image)
     expect(page.locator("#capsules .inside")).to_be_visible()
     return page
 
 
-def test_layers_lengths_and_atoms(looked: Page) -> None:
+def test_layers_lengths_and_atoms(looked: Page, cut: Path) -> None:
     model = caps_med.load_model(MODEL)
     layers = looked.locator("#capsules .network button")
     expect(layers).to_have_count(len(model.layers))
-    found = model.features(samples.T1)
+    found = model.features(cut)
     for info in (model.layers[-1], model.layers[1]):
         layers.filter(has_text=info.name).first.click()
         heading = looked.locator("#capsules .layer")
@@ -45,7 +62,8 @@ def test_layers_lengths_and_atoms(looked: Page) -> None:
     expect(tiles.last).to_have_attribute("aria-pressed", "true")
 
 
-def test_one_point(looked: Page) -> None:
+def test_one_point(opened: Callable[..., Page]) -> None:
+    looked = look(opened("capsules"), samples.T1)
     name = caps_med.load_model(MODEL).layers[1].name
     looked.locator("#capsules .network button").filter(has_text=name).first.click()
     canvas = looked.locator("#capsules .pick")
@@ -111,7 +129,7 @@ def test_a_network_that_is_wider_than_a_phone(looked: Page) -> None:
     check_accessible(looked)
 
 
-def test_an_atom_that_moves(looked: Page) -> None:
+def test_an_atom_that_moves(looked: Page, cut: Path) -> None:
     still, moved = "#capsules .still", "#capsules .moved"
     looked.locator("#capsules .move .class").select_option("grey matter")
     looked.locator("#capsules .move .atom").select_option("3")
@@ -122,7 +140,7 @@ def test_an_atom_that_moves(looked: Page) -> None:
     assert pixels(looked, moved) == pixels(looked, still)
     slide(looked, slider, 0.25)
     assert pixels(looked, moved) != pixels(looked, still)
-    manipulation = caps_med.load_model(MODEL).manipulator(samples.T1)(2, 3, [0.25])
+    manipulation = caps_med.load_model(MODEL).manipulator(cut)(2, 3, [0.25])
     level = np.rint(manipulation.reconstructions[0, 0].clip(0, 1) * 255).astype(int)
     shown = np.array(pixels(looked, moved)[2:]).reshape(*level.shape, 4)[..., 0]
     np.testing.assert_allclose(shown, level, atol=1)

@@ -52,8 +52,10 @@ def begin(page: Page) -> int:
 
 
 @pytest.mark.slow
-def test_what_is_painted_outlives_a_reload(opened: Callable[..., Page], tmp_path: Path) -> None:
-    page = opened("synthesize")
+def test_what_is_painted_outlives_a_reload(
+    opened: Callable[..., Page], quick: Callable[[Page], Page], tmp_path: Path
+) -> None:
+    page = quick(opened("synthesize"))
     before = begin(page)
     now = painted(page)
     assert now > before
@@ -91,9 +93,9 @@ def test_what_is_painted_outlives_a_reload(opened: Callable[..., Page], tmp_path
 
 
 def test_a_painting_pairs_with_its_synthetic_image(
-    opened: Callable[..., Page], tmp_path: Path
+    opened: Callable[..., Page], quick: Callable[[Page], Page], tmp_path: Path
 ) -> None:
-    page = opened("synthesize")
+    page = quick(opened("synthesize"))
     page.locator("#synthesize .blank").click()
     page.locator("#synthesize .gallery canvas").first.wait_for()
     assert painted(page) > 0
@@ -103,8 +105,10 @@ def test_a_painting_pairs_with_its_synthetic_image(
     assert [finding.code for finding in found.findings] == ["too_few"]
 
 
-def test_the_brush_is_as_large_as_what_it_paints(opened: Callable[..., Page]) -> None:
-    page = opened("synthesize")
+def test_the_brush_is_as_large_as_what_it_paints(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    page = quick(opened("synthesize"))
     begin(page)
     page.locator("#synthesize .pen", has_text="white matter").click()
     page.locator("#synthesize .size").fill("15")

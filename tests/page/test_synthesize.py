@@ -19,6 +19,7 @@ from tests.api.serving import Served
 from tests.page.conftest import (
     check_accessible,
     counts,
+    models_of,
     pixels,
     sample,
     saved,
@@ -100,8 +101,14 @@ def test_the_sample(opened: Callable[..., Page]) -> None:
     check_accessible(page)
 
 
-def test_between_two_seeds(opened: Callable[..., Page], cut: Path, tmp_path: Path) -> None:
-    page = opened("synthesize")
+def test_between_two_seeds(
+    opened: Callable[..., Page],
+    quick: Callable[[Page], Page],
+    server: Served,
+    cut: Path,
+    tmp_path: Path,
+) -> None:
+    page = quick(opened("synthesize"))
     page.locator("#synthesize input[type=file]").set_input_files(cut)
     finest(page)
     expect(page.locator("#synthesize .gallery figure")).to_have_count(6)
@@ -121,14 +128,16 @@ def test_between_two_seeds(opened: Callable[..., Page], cut: Path, tmp_path: Pat
 
     with zipfile.ZipFile(saved(page, "#synthesize .save", tmp_path)) as archive:
         content = archive.read("synthetic-seed1.nii.gz")
-    wanted = caps_med.load_model("brain-t1-synthesis").synthesize(cut, seed=1)
+    wanted = caps_med.load_model("quick-synthesis", models_of(server)).synthesize(cut, seed=1)
     np.testing.assert_array_equal(read_image(content).array, wanted.array)
     assert content == encode_image(wanted, "nifti")
 
 
 @pytest.mark.slow
-def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) -> None:
-    page = opened("synthesize")
+def test_what_is_painted_arrives(
+    opened: Callable[..., Page], quick: Callable[[Page], Page], server: Served
+) -> None:
+    page = quick(opened("synthesize"))
     page.locator("#synthesize .blank").click()
     settled(page, "synthesize")
     warnings = page.locator("#synthesize .warnings")
@@ -166,8 +175,10 @@ def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) ->
     assert not sent_drawing(page, server).array.any()
 
 
-def test_what_is_painted_by_keys_arrives(opened: Callable[..., Page], server: Served) -> None:
-    page = opened("synthesize")
+def test_what_is_painted_by_keys_arrives(
+    opened: Callable[..., Page], quick: Callable[[Page], Page], server: Served
+) -> None:
+    page = quick(opened("synthesize"))
     page.locator("#synthesize .blank").click()
     settled(page, "synthesize")
     page.locator("#synthesize .pen", has_text="grey matter").click()
@@ -189,14 +200,18 @@ def test_what_is_painted_by_keys_arrives(opened: Callable[..., Page], server: Se
 
 
 def test_a_volumes_slice(
-    opened: Callable[..., Page], server: Served, cut: Path, tmp_path: Path
+    opened: Callable[..., Page],
+    quick: Callable[[Page], Page],
+    server: Served,
+    cut: Path,
+    tmp_path: Path,
 ) -> None:
     truth = read_image(cut, kind="labels")
     stack = np.concatenate([truth.array, np.zeros_like(truth.array), truth.array], axis=3)
     file = tmp_path / "stack.nii.gz"
     volume = MedicalImage(stack, truth.affine, "nifti", kind="labels")
     file.write_bytes(encode_image(volume, "nifti"))
-    page = opened("synthesize")
+    page = quick(opened("synthesize"))
     page.locator("#synthesize input[type=file]").set_input_files(file)
     sent_labels(page, server, "/synthesize", lambda sent: not sent.array.any())  # the middle one
     expect(page.locator("#synthesize .slices")).to_contain_text("2 of 3")
@@ -214,8 +229,10 @@ def test_the_segmentation_just_made(opened: Callable[..., Page], server: Served)
     sent_labels(page, server, "/synthesize", lambda sent: np.array_equal(sent.array, wanted))
 
 
-def test_a_model_that_means_the_same_by_the_labels(opened: Callable[..., Page]) -> None:
-    page = opened("synthesize")
+def test_a_model_that_means_the_same_by_the_labels(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    page = quick(opened("synthesize"))
     model, mistaken = (
         page.locator("#synthesize select.model"),
         page.locator("#synthesize .mistaken"),
@@ -242,8 +259,10 @@ HELD = """const decode = window.createImageBitmap;
     };"""
 
 
-def test_an_old_answer_replaces_no_newer_one(opened: Callable[..., Page]) -> None:
-    page = opened("models")
+def test_an_old_answer_replaces_no_newer_one(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    page = quick(opened("models"))
     page.context.add_init_script(HELD)
     page.reload()
     page.locator("nav a", has_text="Synthesize").click()

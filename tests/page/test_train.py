@@ -74,7 +74,7 @@ def test_what_the_form_offers_and_takes(opened: Callable[..., Page]) -> None:
 def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -> None:
     page = opened("train")
     expect(page.locator("#train [name=data]")).to_have_value("mni152")
-    page.locator("#train [name=network]").select_option("unet")
+    page.locator("#train [name=network]").select_option("segcaps")
     fill(page, "discs", zipped(discs), epochs="2", steps="2", batch_size="1", crop="64")
     listed = page.locator("#train .jobs tr", has_text="discs")
     expect(listed).to_contain_text("running")
@@ -87,8 +87,8 @@ def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -
         strict=True,
     ):  # fmt: skip
         expect(curve.locator("figcaption")).to_contain_text(name)
-        for said in ("epoch", unit, "2"):
-            expect(curve.locator("text", has_text=re.compile(f"^{said}$"))).to_have_count(1)
+        for axis, said in (("text", "epoch"), ("text", unit), ("text.across", "2")):
+            expect(curve.locator(axis, has_text=re.compile(f"^{said}$"))).to_have_count(1)
         points = curve.locator("polyline").get_attribute("points") or ""
         assert len(points.split()) == 2
         assert curve.locator("text.up").count() >= 2

@@ -322,8 +322,10 @@ class TestWithoutWebGL:
         assert np.corrcoef(found.mean(axis=-1).ravel(), image.ravel())[0, 1] > 0.9
         assert np.ptp(found.astype(int), axis=-1).max() > 50  # the overlay has colours
 
-    def test_none_at_all_and_then_again(self, opened: Callable[..., Page]) -> None:
-        page = opened("models")
+    def test_none_at_all_and_then_again(
+        self, opened: Callable[..., Page], quick: Callable[[Page], Page]
+    ) -> None:
+        page = quick(opened("models"))
         page.context.add_init_script(self.NONE)
         page.reload()
         page.locator("nav a", has_text="Segment").click()
