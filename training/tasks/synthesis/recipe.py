@@ -76,7 +76,7 @@ SPADE = {
     "adversarial_loss": "hinge",
 }
 #: Of the ablation of CapsPix2Pix, which diverges at 2e-3.
-PLAIN = {"learning_rate": 5e-4}
+PLAIN = {"learning_rate": 2e-4}
 #: Other defaults of a network.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "capspix2pix-plain": PLAIN,
