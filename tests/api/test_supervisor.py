@@ -139,7 +139,7 @@ def test_a_server_finds_the_process_of_one_before(house: House) -> None:
 def test_a_job_that_died_with_its_server_goes_on(house: House) -> None:
     house.add()
     house.state_becomes("running")
-    until(lambda: bool(holder(JobFiles(house.root / ("a" * 32)).lock)))
+    until(lambda: house.starts() == 1)
     os.killpg(holder(JobFiles(house.root / ("a" * 32)).lock) or 0, signal.SIGKILL)
     house.die()
     second = House(house.root)
