@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import httpx
+import psutil
 
 from benchmarks.load import TINY, write_tiny
 from benchmarks.serving import Server, start_command
@@ -21,6 +22,7 @@ from benchmarks.siege.container import composed, run_command, why_not
 from benchmarks.siege.files import black_nifti
 from benchmarks.siege.memory import descendants
 from benchmarks.siege.service import MIB, Siege, expect
+from benchmarks.waiting import until
 
 
 @case("the compose file's container: a read-only file system, first with and then without a tmpfs")
@@ -76,11 +78,22 @@ def archives_at_once(siege: Siege) -> str:
 def killed_decoders(siege: Siege) -> str:
     with siege.serving() as service:
         for _ in range(5):
-            for pid in descendants(service.server.process.pid):
+            killed = descendants(service.server.process.pid)
+            for pid in killed:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            until(partial(_ended, killed))
             service.check()
     return "replaced each time"
+
+
+def _ended(pids: list[int]) -> bool:
+    """Whether all processes have; one that is being killed may still be given a file."""
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                return False
+    return True
 
 
 def _composed(folder: Path, room: str) -> list[str]:
