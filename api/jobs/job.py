@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.jobs.tasks import TASKS
-from caps_med.bundles.metadata import checked_statement
+from caps_med.bundles.metadata import ONE_LINE, checked_statement
 from caps_med.errors import InvalidParameter
 from training.data.interpretation import Interpretation
 from training.randomization.scheme import SCHEMES
@@ -19,7 +19,6 @@ State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cance
 #: States of finished jobs.
 FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled")
 STATES: tuple[State, ...] = ("queued", "running", "cancelling", *FINAL)
-_LINE = r"^[^\x00-\x1f\x7f]*$"
 _REFERENCE = r"^[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,8})?$"
 
 
@@ -52,12 +51,12 @@ class Options(BaseModel):
     validation: float | None = Field(default=None, gt=0, lt=1)
     start_from: str | None = Field(default=None, pattern=_REFERENCE)
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
-    license: str | None = Field(default=None, min_length=1, max_length=300, pattern=_LINE)
-    input_description: str | None = Field(default=None, max_length=300, pattern=_LINE)
+    license: str | None = Field(default=None, min_length=1, max_length=300, pattern=ONE_LINE)
+    input_description: str | None = Field(default=None, max_length=300, pattern=ONE_LINE)
     instances: Literal["binary", "borders", "classes"] | None = None
-    labels: str | None = Field(default=None, max_length=2000, pattern=_LINE)
-    channels: str | None = Field(default=None, max_length=1000, pattern=_LINE)
-    code: str | None = Field(default=None, max_length=4000, pattern=_LINE)
+    labels: str | None = Field(default=None, max_length=2000, pattern=ONE_LINE)
+    channels: str | None = Field(default=None, max_length=1000, pattern=ONE_LINE)
+    code: str | None = Field(default=None, max_length=4000, pattern=ONE_LINE)
     randomize: Literal[True] | None = None
 
     @property

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError
 
+from caps_med.bundles.metadata import ONE_LINE
 from caps_med.errors import InputTooLarge, InvalidParameter
 from caps_med.wording import reason
 
@@ -41,7 +42,7 @@ class Client(BaseModel):
         client_id: as the user of Slicer has set it.
     """
 
-    client_id: str | None = Field(default=None, max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$")
+    client_id: str | None = Field(default=None, max_length=64, pattern=ONE_LINE)
 
 
 class Segment(BaseModel):

@@ -50,11 +50,12 @@ class Scores:
             for group, case in zip(self.groups, self.cases, strict=True)
             if case
         ]
+        if not scored:
+            return {}
         names = dict.fromkeys(name for case in self.cases for name in case)
         return {
             name: _spread([(group, case[name]) for group, case in scored if name in case], seed)
             for name in (*names, MEAN)
-            if scored
         }
 
 

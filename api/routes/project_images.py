@@ -23,6 +23,7 @@ from api.routes.projects import (
     ProjectsDependency,
 )
 from api.uploads import read_upload
+from caps_med.bundles.metadata import ONE_LINE
 from caps_med.errors import InvalidInput
 from caps_med.images import CODECS, Plane, chosen_slice, slice_count
 from caps_med.images.channels import is_colour
@@ -61,7 +62,7 @@ async def add(
         str | None,
         Form(
             max_length=64,
-            pattern=r"^[^\x00-\x1f\x7f]*$",
+            pattern=ONE_LINE,
             description="Whose images all of these are, in any words, such as a pseudonym: images "
             "of one patient are held out together.",
         ),

@@ -17,6 +17,7 @@ from api.projects.service import Projects
 from api.projects.strategies import Strategy
 from api.record import note
 from api.routes.common import problems
+from caps_med.bundles.metadata import ONE_LINE
 from caps_med.inference.synthesizer import LARGEST_SEED
 from training.data.interpretation import Interpretation
 
@@ -36,7 +37,7 @@ AuthorName = Annotated[
     Query(
         min_length=1,
         max_length=64,
-        pattern=r"^[^\x00-\x1f\x7f]*$",
+        pattern=ONE_LINE,
         description="Who corrects; by default the key's name.",
     ),
 ]

@@ -19,6 +19,8 @@ from contextlib import suppress
 
 import psutil
 
+from benchmarks.processes import runs
+
 _SUBREAPER = 36  # man 2 prctl
 _TRIES = 3
 
@@ -27,14 +29,8 @@ def processes(keeper: int) -> list[psutil.Process]:
     """What runs on the node of that keeper."""
     with suppress(psutil.NoSuchProcess):
         found = psutil.Process(keeper).children(recursive=True)
-        return [process for process in found if _runs(process)]
+        return [process for process in found if runs(process)]
     return []
-
-
-def _runs(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
 
 
 class _Gcs:

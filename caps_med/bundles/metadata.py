@@ -43,7 +43,9 @@ Color = Annotated[tuple[_Level, _Level, _Level], Field(description="red, green, 
 
 #: In place of a licence or an author whom nobody has named.
 NOT_STATED = "not stated"
-_LINE = StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f\x7f]*$")
+#: Pattern of a text without line breaks and other control characters.
+ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
+_LINE = StringConstraints(strip_whitespace=True, pattern=ONE_LINE)
 
 
 class _Section(BaseModel):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.processes import runs
 from tests.waiting import PATIENCE, until
 
 COMMAND = Path(sys.executable).parent / "caps-med"
@@ -56,7 +57,7 @@ class Served:
     def decoders(self) -> set[int]:
         """The processes that decode now."""
         children = psutil.Process(self.pid).children(recursive=True)
-        alive = [c for c in children if c.status() != psutil.STATUS_ZOMBIE]
+        alive = filter(runs, children)
         return {c.pid for c in alive if "api.decoding.worker" in c.cmdline()}
 
 

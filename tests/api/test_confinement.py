@@ -13,6 +13,7 @@ import pytest
 
 from api.confinement import confine
 from api.processes import import_path, module_command
+from benchmarks.processes import runs
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's means are Linux'")
@@ -76,22 +77,15 @@ def test_decoders_end_with_a_service_that_is_killed() -> None:
     assert parent.stdout is not None
     decoder = psutil.Process(int(parent.stdout.readline()))
     try:
-        assert alive(decoder)
+        assert runs(decoder)
         decoder.suspend()
         parent.kill()
         parent.wait()
-        until(lambda: not alive(decoder))
+        until(lambda: not runs(decoder))
     finally:
         parent.kill()
-        if alive(decoder):
+        if runs(decoder):
             decoder.kill()
-
-
-def alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,11 +15,11 @@ import httpx
 import psutil
 
 from benchmarks.load import TINY, write_tiny
+from benchmarks.processes import runs
 from benchmarks.serving import Server, start_command
 from benchmarks.siege.case import Skip, case
 from benchmarks.siege.container import composed, run_command, why_not
 from benchmarks.siege.files import black_nifti
-from benchmarks.siege.memory import descendants
 from benchmarks.siege.service import MIB, Siege, expect
 from benchmarks.waiting import until
 
@@ -78,22 +77,17 @@ def archives_at_once(siege: Siege) -> str:
 def killed_decoders(siege: Siege) -> str:
     with siege.serving() as service:
         for _ in range(5):
-            killed = descendants(service.server.process.pid)
-            for pid in killed:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            until(partial(_ended, killed))
+            _kill(psutil.Process(service.server.process.pid).children(recursive=True))
             service.check()
     return "replaced each time"
 
 
-def _ended(pids: list[int]) -> bool:
-    """Whether all processes have; one that is being killed may still be given a file."""
-    for pid in pids:
+def _kill(processes: list[psutil.Process]) -> None:
+    """Return when they have ended: one that is being killed may still be given a file."""
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                return False
-    return True
+            process.kill()
+    until(lambda: not any(map(runs, processes)))
 
 
 def _composed(folder: Path, room: str) -> list[str]:

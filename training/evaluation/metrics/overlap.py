@@ -160,13 +160,13 @@ def score_case(
     tolerance = max(spacing or (1.0,)) if tolerance is None else tolerance
     scores = []
     for label in labels:
-        masks = found == label, true == label
-        one = _score(label, *masks, spacing, tolerance)
+        ours = found == label
+        here, there = _cropped(ours, true == label)
+        one = _score(label, here, there, spacing, tolerance)
         if objects is None:
-            one = _with_objects(one, detection(*map(components, _cropped(*masks))))
+            one = _with_objects(one, detection(components(here), components(there)))
         elif label == _OBJECT:
-            borders = found == BORDER
-            ours = divided(masks[0], borders) if objects.borders else components(masks[0])
+            ours = divided(ours, found == BORDER) if objects.borders else components(ours)
             ids, _ = _in_plane(truth, objects.ids.array[0])
             one = _with_objects(one, detection(ours, ids))
         scores.append(one)
@@ -196,7 +196,7 @@ def _score(
         return ClassScores(label, presence)
     if presence != "both":
         return ClassScores(label, presence, dice=0.0, jaccard=0.0, surface_dice=0.0)
-    masks = [torch.from_numpy(mask) for mask in _cropped(found, true)]
+    masks = [torch.from_numpy(mask) for mask in (found, true)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # MONAI 1.6 warns of its own call
         _, distances, _ = get_edge_surface_distance(*masks, spacing=spacing, symmetric=True)
