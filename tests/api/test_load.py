@@ -273,12 +273,15 @@ def test_a_damaged_new_version_never_answers(
     tmp_path: Path, picture: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     card = tiny_card("segmentation")
-    write_tiny(tmp_path, NAME, card)
-    with running(Settings(models=tmp_path, preload=(), reload_seconds=0.05)) as server:
+    served, other = tmp_path / "served", tmp_path / "other"
+    write_tiny(served, NAME, card)
+    for _ in range(2):
+        write_tiny(other, NAME, card)
+    weights = ModelRepository(other).find(NAME).weights
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with running(Settings(models=served, preload=(), reload_seconds=0.05)) as server:
         assert version(post(server, picture)) == 1
-        write_tiny(tmp_path, NAME, card)
-        weights = ModelRepository(tmp_path).find(NAME).weights
-        weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+        (other / NAME / "2").rename(served / NAME / "2")  # never there undamaged
         until(lambda: f"{NAME}@2 cannot be served: InvalidBundle" in caplog.text)
         assert version(post(server, picture)) == 1
 
