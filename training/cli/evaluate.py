@@ -48,6 +48,15 @@ def evaluate(
             "unet or pix2pix, also finds MODEL-unet or MODEL-pix2pix."
         ),
     ] = "",
+    predictions: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FOLDER",
+            help="For a segmentation model: label maps that another program has predicted for the "
+            "same images, to compare with, named as the label maps of the data. NAME is for the "
+            "tables. May be repeated.",
+        ),
+    ] = None,
     segmenter: Annotated[
         str | None,
         typer.Option(
@@ -99,9 +108,13 @@ def evaluate(
 
     Examples:
       caps-med evaluate --model my-organ --data test-scans --against unet --out report
+      caps-med evaluate --model my-organ --data test-scans --predictions nnunet --out report
       caps-med evaluate --model my-axons --data phantoms --against pix2pix --out report
     """
     check_out_folder(out, data)
+    folders = _folders_of(predictions or ())
+    for folder in folders.values():
+        check_out_folder(out, folder)
 
     from caps_med.bundles import ModelRepository
     from caps_med.inference import Model
@@ -127,9 +140,28 @@ def evaluate(
         segmenter=None if segmenter is None else Model(repository.find(segmenter), LIMITS),
         changed=robust_images if robust else 0,
         tolerance=tolerance,
+        predictions=folders,
         track=progress_bar,
     )
     _print_parts(task.evaluate(request), out, as_json)
+
+
+def _folders_of(given: Sequence[str]) -> dict[str, Path]:
+    """``NAME=FOLDER`` by name; a folder alone has its own name.
+
+    Raises:
+        InvalidParameter: two have one name.
+    """
+    found: dict[str, Path] = {}
+    for text in given:
+        name, separator, folder = text.partition("=")
+        if not separator or Path(text).is_dir():
+            name, folder = Path(text).resolve().name, text
+        if not name or name in found:
+            fault = f"{name} is given twice" if name else "has no name"
+            raise InvalidParameter(f"--predictions {text}: {fault}; write NAME=FOLDER")
+        found[name] = Path(folder)
+    return found
 
 
 def _check_options(context: typer.Context, model: Model, known: Sequence[str]) -> None:

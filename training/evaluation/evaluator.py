@@ -124,16 +124,20 @@ def read_with_ids(
     case: Case, dataset: Dataset, models: Sequence[Model]
 ) -> tuple[MedicalImage, MedicalImage, MedicalImage]:
     """As `read_matched`, and third the label map as it is in its file, of instances their ids."""
-    cards = [model.bundle.card for model in models]
-    flat = all(card.spacing_mm is None for card in cards)
-    image, label, ids = dataset.read_with_ids(case, flat=flat)
+    card = models[0].bundle.card
+    image, label, ids = dataset.read_with_ids(case, flat=read_flat(models))
     try:
-        return image, matched_label(case, label, cards[0]), ids
+        return image, matched_label(case, label, card), ids
     except InvalidInput as error:
-        if list(cards[0].labels) != [0, 1]:
+        if list(card.labels) != [0, 1]:
             raise
         fix = "if every id above 0 is foreground, choose --binary"
         raise InvalidInput(f"{error}; {fix}") from error
+
+
+def read_flat(models: Sequence[Model]) -> bool:
+    """Whether volumes of a single slice are read as pictures: unless a model resamples."""
+    return all(model.bundle.card.spacing_mm is None for model in models)
 
 
 def matched_label(case: Case, label: MedicalImage, card: ModelCard) -> MedicalImage:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,10 +18,16 @@ from training.data import Dataset
 from training.data.cases import Case, Track
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
-from training.data.check.instances import InstanceSurvey
-from training.data.reading import read_label_ids
-from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_with_ids
-from training.evaluation.metrics.overlap import TrueObjects, score_case, unit_of
+from training.evaluation.evaluator import (
+    Evaluator,
+    evenly_spaced,
+    naming,
+    read_flat,
+    read_with_ids,
+)
+from training.evaluation.metrics.overlap import ObjectIds, score_case, unit_of
+from training.evaluation.object_ids import ids_are_objects, voxels_of
+from training.evaluation.predictions import Predictions
 from training.evaluation.segmentation_calibration import CalibrationRecord
 from training.evaluation.statistics import ENOUGH
 from training.evaluation.summary import (
@@ -42,6 +50,7 @@ class Evaluation:
         rows: one for each case, model and class.
         card: of the evaluated cases.
         sheet: some of them with their labels, an RGB image.
+        predictions: of other programs, as evaluated.
     """
 
     models: tuple[Model, ...]
@@ -50,6 +59,7 @@ class Evaluation:
     summary: SegmentationSummary
     card: DataCard
     sheet: MedicalImage
+    predictions: tuple[Predictions, ...] = ()
 
     def dice_of_cases(self) -> dict[str, float]:
         """Case -> Dice of the first model, mean over classes; without cases that have no labels."""
@@ -64,6 +74,7 @@ def evaluate(
     *,
     seed: int = 0,
     tolerance: float | None = None,
+    predictions: Mapping[str, Path] = MappingProxyType({}),
 ) -> Evaluation:
     """Segment every case with every model.
 
@@ -74,24 +85,43 @@ def evaluate(
         seed: of the confidence intervals.
         tolerance: of the surface Dice, in mm, or in pixels for 2-D images; None for the longest
             side of a voxel, which may differ between cases.
+        predictions: name for tables -> folder with label maps of the cases that another program
+            has predicted, see `Predictions.found`; the first model is compared with them, too.
 
     Raises:
-        InvalidParameter: the tolerance is negative or infinite.
+        InvalidParameter: the tolerance is negative or infinite, or predictions have the name of a
+            model.
         InvalidInput: a case is broken, or has a label that the models do not know; or 2-D images
-            and volumes are mixed, whose distances have different units.
+            and volumes are mixed, whose distances have different units; or a prediction is missing,
+            broken, or of other voxels than its case.
     """
-    return SegmentationEvaluator(dataset, models, seed, tolerance).run(track).evaluation()
+    evaluator = SegmentationEvaluator(dataset, models, seed, tolerance, predictions)
+    return evaluator.run(track).evaluation()
 
 
 class SegmentationEvaluator(Evaluator[Case]):
     """Scores segmentation models case by case; see `evaluate`."""
 
     def __init__(
-        self, dataset: Dataset, models: Sequence[Model], seed: int, tolerance: float | None = None
+        self,
+        dataset: Dataset,
+        models: Sequence[Model],
+        seed: int,
+        tolerance: float | None = None,
+        predictions: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
         super().__init__(dataset, models, seed)
         if tolerance is not None and not 0 <= tolerance < np.inf:
             raise InvalidParameter(f"tolerance={tolerance:g}: must be a distance of at least 0")
+        for name in predictions:
+            if name in self.references:
+                raise InvalidParameter(f"--predictions {name}: is the name of a model")
+        self._predictions = tuple(
+            Predictions.found(name, folder, self.dataset, objects=self._have_objects)
+            for name, folder in predictions.items()
+        )
+        #: Of the models, then of the predictions.
+        self._compared = (*self.references, *predictions)
         self._tolerance = tolerance
         self._names = dict(list(models[0].bundle.card.labels.items())[1:])
         self._rows: list[SegmentationRow] = []
@@ -108,34 +138,48 @@ class SegmentationEvaluator(Evaluator[Case]):
         return self.dataset.cases
 
     def score(self, unit: Case) -> None:
-        """Segment one case with every model."""
+        """Segment one case with every model, and read what others have predicted of it."""
         image, truth, ids = read_with_ids(unit, self.dataset, self.models)
-        objects = TrueObjects(ids, self._have_borders) if self._have_objects else None
+        objects = ObjectIds(ids, self._have_borders) if self._have_objects else None
         self._units.add(unit_of(image))
         if len(self._units) > 1:
             raise InvalidInput(
                 f"{unit.images[0]}: 2-D images and volumes are mixed, whose distances are in "
                 "pixels and in mm: evaluate them apart"
             )
-        self._card.add(unit.grouped, image, _voxels(truth), truth)
+        self._card.add(unit.grouped, image, voxels_of(truth), truth)
         if unit.name in self._shown:
             self._thumbnails.append(thumbnail(unit.name, image, truth))
         for model in self.models:
             with naming(unit.images[0]):
                 answer = model.segment(image)
             self._calibration.add(model.bundle.reference, unit.name, unit.grouped, answer, truth)
-            labels = list(self._names)
-            for scores in score_case(answer, truth, labels, self._tolerance, objects):
-                self._rows.append(
-                    SegmentationRow(
-                        model=model.bundle.reference,
-                        case=unit.name,
-                        group=unit.grouped,
-                        class_name=self._names[scores.label],
-                        unit=unit_of(image),
-                        scores=scores,
-                    )
+            self._add_rows(model.bundle.reference, unit, answer, truth, objects)
+        card, flat = self.models[0].bundle.card, read_flat(self.models)
+        for predictions in self._predictions:
+            predicted, found = predictions.read(unit.name, card, flat=flat)
+            known = objects and replace(objects, found=found)
+            self._add_rows(predictions.name, unit, predicted, truth, known)
+
+    def _add_rows(
+        self,
+        name: str,
+        case: Case,
+        prediction: MedicalImage,
+        truth: MedicalImage,
+        objects: ObjectIds | None,
+    ) -> None:
+        for scores in score_case(prediction, truth, list(self._names), self._tolerance, objects):
+            self._rows.append(
+                SegmentationRow(
+                    model=name,
+                    case=case.name,
+                    group=case.grouped,
+                    class_name=self._names[scores.label],
+                    unit=unit_of(truth),
+                    scores=scores,
                 )
+            )
 
     @property
     def _have_borders(self) -> bool:
@@ -150,11 +194,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         """
         if self.dataset.instances != "binary":
             return self._have_borders
-        survey = InstanceSurvey()
-        for case in self.dataset.cases:
-            label = read_label_ids(case)
-            survey.add(str(case.label), label, _voxels(label))
-        return survey.all_separate()
+        return ids_are_objects(self.dataset.cases)
 
     def evaluation(self) -> Evaluation:
         """Everything that was found."""
@@ -164,21 +204,23 @@ class SegmentationEvaluator(Evaluator[Case]):
             data=str(self.dataset.root),
             cases=card.cases,
             groups=card.groups,
-            models=self.references,
+            models=self._compared,
             labels=self._names,
             unit=next(iter(self._units)),
             tolerance=self._tolerance,
             objects="ids" if self._have_objects else "components",
             seed=self.seed,
             notes=(*self._notes_on(card), *self.notes()),
-            scores=tuple(class_summaries(self._rows, self.references, self._names, self.seed)),
+            scores=tuple(class_summaries(self._rows, self._compared, self._names, self.seed)),
             comparisons=tuple(
-                class_comparisons(self._rows, self.references, self._names, self.seed)
+                class_comparisons(self._rows, self._compared, self._names, self.seed)
             ),
             calibration=tuple(self._calibration.scores(self.references, self.seed)),
         )
         sheet = case_sheet(self._thumbnails, {})
-        return Evaluation(self.models, self.dataset, tuple(self._rows), summary, card, sheet)
+        return Evaluation(
+            self.models, self.dataset, tuple(self._rows), summary, card, sheet, self._predictions
+        )
 
     def _notes_on(self, card: DataCard) -> Iterator[str]:
         if card.groups < card.cases:
@@ -191,9 +233,3 @@ class SegmentationEvaluator(Evaluator[Case]):
                 f"{counted(card.groups, 'independent case')}: confidence intervals are "
                 "rough, and too few to tell models apart"
             )
-
-
-def _voxels(label: MedicalImage) -> dict[int, int]:
-    """Id -> number of voxels."""
-    ids, counts = np.unique(label.array, return_counts=True)
-    return dict(zip(ids.tolist(), counts.tolist(), strict=True))

@@ -219,7 +219,7 @@ class Summary(_Section):
     """What ``summary.json`` holds for every task.
 
     Attributes:
-        models: references, the evaluated one first.
+        models: references, the evaluated one first; then the names of other programs' predictions.
         seed: of the intervals, and of the noise of synthesis models.
         notes: what a reader should know before believing the numbers.
     """

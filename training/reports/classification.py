@@ -59,7 +59,7 @@ def classification_report(
         parts["measures"] += robustness_measures(robustness)
         parts["measures"] += difference_measures(robustness.models, robustness.comparisons)
         parts["figures"] += robustness_figures(robustness)
-    write_report(path, Page(**parts, title=title_of(evaluation.models)))
+    write_report(path, Page(**parts, title=title_of(evaluation.summary.models)))
 
 
 def training_report(
@@ -99,7 +99,7 @@ def training_report(
     if dataset.sheet is not None:
         parts["sheet"] = data_url(as_pixels(dataset.sheet))
     parts |= {"recipe": flat(recipe), "curves": curves(scores)}
-    write_report(path, Page(**parts, title=title_of([model])))
+    write_report(path, Page(**parts, title=title_of([model.bundle.reference])))
 
 
 def _evaluated(evaluation: ClassificationEvaluation) -> dict[str, Any]:

@@ -113,9 +113,9 @@ def _spread(found: Spread | None) -> str:
     return found.text(sd=True).replace("± ", "±\N{NO-BREAK SPACE}") if found else "–"
 
 
-def title_of(models: Sequence[Model]) -> str:
+def title_of(compared: Sequence[str]) -> str:
     """``first against second, third``."""
-    first, *others = (model.bundle.reference for model in models)
+    first, *others = compared
     return first + (f" against {', '.join(others)}" if others else "")
 
 

@@ -14,7 +14,7 @@ from training.data import Dataset
 from training.data.cases import Case, Track
 from training.data.stacks import LIMITS
 from training.engine.recipe import first_epochs
-from training.evaluation.evaluator import read_matched
+from training.evaluation.evaluator import read_flat, read_matched
 from training.evaluation.segmentation import Evaluation, evaluate
 from training.evaluation.summary import REGIONS, Region, SegmentationSummary, case_means
 from training.pictures.figures import curves, strip_plot
@@ -45,7 +45,7 @@ def evaluation_report(path: Path, evaluation: Evaluation) -> None:
 
     Segments the cases that are shown again, one at a time.
     """
-    write_report(path, Page(**_evaluated(evaluation), title=title_of(evaluation.models)))
+    write_report(path, Page(**_evaluated(evaluation), title=title_of(evaluation.summary.models)))
 
 
 def training_report(
@@ -98,7 +98,7 @@ def training_report(
     unkept = first_epochs(recipe.get("small_crops") or 0.0, recipe.get("epochs", 0))
     parts |= {"recipe": flat(recipe), "curves": curves(scores, unkept)}
     parts["trials"] = model.bundle.card.provenance.trials
-    write_report(path, Page(**parts, title=title_of([model])))
+    write_report(path, Page(**parts, title=title_of([model.bundle.reference])))
     return evaluation
 
 
@@ -133,11 +133,12 @@ def _evaluated(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def calibration_measures(summary: SegmentationSummary) -> list[Measure]:
-    """The calibration error of each model, by region."""
+    """The calibration error of each model, by region; label maps alone have none."""
+    errors = {(one.model, one.region): one.error.text() for one in summary.calibration}
     return [
         Measure(
             f"calibration error, {_REGIONS[region]}",
-            [one.error.text() for one in summary.calibration if one.region == region],
+            [errors.get((model, region), "–") for model in summary.models],
             "expected difference of probability and share right; 0 is best",
         )
         for region in REGIONS
@@ -186,9 +187,10 @@ def _example(evaluation: Evaluation, case: Case, title: str) -> Example:
     first = evaluation.models[0]
     image, truth = read_matched(case, evaluation.dataset, evaluation.models)
     answers = [model.segment(image) for model in evaluation.models]
-    card = first.bundle.card
+    card, flat = first.bundle.card, read_flat(evaluation.models)
+    others = [one.read(case.name, card, flat=flat)[0] for one in evaluation.predictions]
     pictures, z = case_pictures(
-        image, [truth, *answers], card.plane, card.normalization, answers[0].palette
+        image, [truth, *answers, *others], card.plane, card.normalization, answers[0].palette
     )
     means = {
         model: case_means(r for r in evaluation.rows if (r.model, r.case) == (model, case.name))

@@ -41,7 +41,7 @@ def synthesis_report(path: Path, evaluation: SynthesisEvaluation) -> None:
     """Write the report of ``caps-med evaluate`` for a synthesis model: one HTML file."""
     summary, model = evaluation.summary, evaluation.models[0]
     page = Page(
-        title=title_of(evaluation.models),
+        title=title_of(evaluation.summary.models),
         facts=model_facts(model),
         notes=summary.notes,
         columns=summary.models,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +36,8 @@ class Request:
         segmenter: of a synthesis model: a segmentation model, for the geometry.
         tolerance: of a segmentation model: that of the surface Dice, in mm or pixels; None for the
             longest side of a voxel.
+        predictions: of a segmentation task: name -> folder of label maps that another program has
+            predicted.
         changed: of a classification model: images that are changed and attacked.
         track: wraps an iteration and says what it is, to show progress.
     """
@@ -49,6 +51,7 @@ class Request:
     segmenter: Model | None
     changed: int
     tolerance: float | None
+    predictions: Mapping[str, Path]
     track: Callable[[Iterable[Any], str], Iterable[Any]]
 
     def evaluating(self, items: Iterable[Any]) -> Iterable[Any]:

@@ -27,6 +27,7 @@ def evaluate_segmentation(request: Request) -> list[Part]:
         request.evaluating,
         seed=request.seed,
         tolerance=request.tolerance,
+        predictions=request.predictions,
     )
     write_results(found.rows, found.summary, request.out)
     evaluation_report(request.out / "report.html", found)

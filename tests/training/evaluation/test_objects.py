@@ -19,7 +19,7 @@ from training.data import open_dataset
 from training.data.instances import as_classes
 from training.data.interpretation import Interpretation
 from training.evaluation.metrics.objects import components, detection, divided
-from training.evaluation.metrics.overlap import ClassScores, TrueObjects, score_case
+from training.evaluation.metrics.overlap import ClassScores, ObjectIds, score_case
 from training.evaluation.segmentation import evaluate
 
 
@@ -74,13 +74,13 @@ def test_borders_tell_touching_objects_apart(seed: int) -> None:
     ids = nuclei(60, seed)
     truth = as_classes(labels_of(ids), "borders")
     assert (truth.array == 2).any()
-    perfect, border = score_case(truth, truth, [1, 2], objects=TrueObjects(labels_of(ids), True))
+    perfect, border = score_case(truth, truth, [1, 2], objects=ObjectIds(labels_of(ids), True))
     assert perfect.detection_f1 == perfect.panoptic_quality == 1
     assert perfect.objects_found == perfect.objects_true == 60
     assert border.detection_f1 is border.objects_true is None and border.dice == 1
     np.testing.assert_array_equal(divided(ids > 0, ids < 0) > 0, ids > 0)
     mask = as_classes(labels_of(ids), "binary")
-    (fused,) = score_case(mask, mask, [1], objects=TrueObjects(labels_of(ids), False))
+    (fused,) = score_case(mask, mask, [1], objects=ObjectIds(labels_of(ids), False))
     assert fused.objects_true == 60 and (fused.objects_found or 0) < 60
     assert (fused.detection_f1 or 0) < 1 == fused.dice
     (either,) = score_case(mask, mask, [1])

@@ -106,17 +106,19 @@ class ClassScores:
 
 
 @dataclass(frozen=True)
-class TrueObjects:
-    """The objects of class 1 in a label map of instances.
+class ObjectIds:
+    """The objects of class 1 in label maps of instances.
 
     Attributes:
-        ids: ``[1, *S]``, of the objects in the truth; 0 outside.
+        true: ``[1, *S]``, of the objects in the truth; 0 outside.
         borders: whether class `BORDER` tells touching objects apart in the prediction, whose
             objects are else its connected components.
+        found: ``[1, *S]``, of the objects in the prediction, if it has an id for each; or None.
     """
 
-    ids: MedicalImage
+    true: MedicalImage
     borders: bool
+    found: MedicalImage | None = None
 
 
 def unit_of(image: MedicalImage) -> Literal["mm", "pixels"]:
@@ -129,7 +131,7 @@ def score_case(
     truth: MedicalImage,
     labels: Sequence[int],
     tolerance: float | None = None,
-    objects: TrueObjects | None = None,
+    objects: ObjectIds | None = None,
 ) -> tuple[ClassScores, ...]:
     """The scores of each of `labels`.
 
@@ -140,7 +142,7 @@ def score_case(
         labels: ids to score, without the background.
         tolerance: of the surface Dice, in mm, or in pixels for 2-D images; None for the longest
             side of a voxel.
-        objects: those of the truth; None for the connected components of each class.
+        objects: their ids; None for the connected components of each class.
 
     Raises:
         InvalidInput: the sizes differ, or the affines of volumes.
@@ -166,11 +168,20 @@ def score_case(
         if objects is None:
             one = _with_objects(one, detection(components(here), components(there)))
         elif label == _OBJECT:
-            ours = divided(ours, found == BORDER) if objects.borders else components(ours)
-            ids, _ = _in_plane(truth, objects.ids.array[0])
-            one = _with_objects(one, detection(ours, ids))
+            true_ids, _ = _in_plane(truth, objects.true.array[0])
+            one = _with_objects(one, detection(_found_objects(truth, found, objects), true_ids))
         scores.append(one)
     return tuple(scores)
+
+
+def _found_objects(
+    truth: MedicalImage, found: NDArray[Any], objects: ObjectIds
+) -> NDArray[np.integer[Any]]:
+    """The objects of a prediction, by its ids or its classes `found`."""
+    if objects.found is not None:
+        return _in_plane(truth, objects.found.array[0])[0]
+    ours = found == _OBJECT
+    return divided(ours, found == BORDER) if objects.borders else components(ours)
 
 
 def _in_plane(

@@ -1,0 +1,161 @@
+"""Label maps that another program has predicted, to be scored like the answers of a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from caps_med.bundles import ModelCard
+from caps_med.errors import InvalidInput
+from caps_med.images import MedicalImage
+from training.data import Dataset
+from training.data.cases import Case, Cases, FileRef
+from training.data.layouts.naming import LABEL_WORDS, Entry, by_key, entries, stem_of, without
+from training.data.reading import label_encoding, learned, read_ids
+from training.data.segments import with_segments
+from training.evaluation.evaluator import matched_label
+from training.evaluation.object_ids import ids_are_objects
+
+#: Most cases without a prediction that an error names.
+_LISTED = 5
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Label maps of all cases of a data set.
+
+    Attributes:
+        name: in tables and files.
+        cases: name -> the case with its predicted label map in place of the true one.
+        label_values: value in the files -> label id; empty if the values are the ids.
+        dataset: what ids are is taken from it: label maps with one id per object are taken as
+            foreground, say, if those of the data are.
+        objects: whether each id is one object, and those of the data are, too.
+    """
+
+    name: str
+    cases: Mapping[str, Case]
+    label_values: Mapping[int, int]
+    dataset: Dataset
+    objects: bool = False
+
+    @classmethod
+    def found(cls, name: str, folder: Path, dataset: Dataset, *, objects: bool = False) -> Self:
+        """Find the label maps of all cases in a folder, in any format of label maps.
+
+        A file belongs to the case whose label map has the same name, whatever its suffix, as in
+        the output of nnU-Net; or else to the case of that name, perhaps with a word such as
+        ``_seg``. Other files are ignored.
+
+        Args:
+            name: of the predictions.
+            folder: where they are, or in folders in it.
+            dataset: the cases.
+            objects: whether the ids in its label maps are those of objects.
+
+        Raises:
+            InvalidInput: there is no such folder, or not exactly one label map of each case; or
+                one is unreadable.
+        """
+        if not folder.is_dir():
+            raise InvalidInput(f"--predictions {folder}: no such folder")
+        files = _Files(folder)
+        names = Counter(_label_name(case) for case in dataset.cases)
+        cases, missing = [], []
+        for case in dataset.cases:
+            found = files.of(case, by_label=names[_label_name(case)] == 1)
+            if found is None:
+                missing.append(case)
+            else:
+                cases.append(replace(case, label=found, segments=()))
+        if missing:
+            listed = ", ".join(case.name for case in missing[:_LISTED])
+            more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
+            raise InvalidInput(
+                f"--predictions {folder}: contains no label map of {listed}{more}: name each file "
+                f"as the label map of its case, such as {missing[0].label.path.name}"
+            )
+        known = with_segments(
+            Cases(
+                name, folder, "predictions", tuple(cases), labels=dataset.labels,
+                instances=dataset.instances,
+            )
+        )  # fmt: skip
+        try:
+            values = label_encoding(known)
+            objects = objects and ids_are_objects(known.cases)
+        except InvalidInput as error:
+            raise InvalidInput(f"--predictions {folder}: {error}") from error
+        return cls(name, {case.name: case for case in known.cases}, values, dataset, objects)
+
+    def read(
+        self, case: str, card: ModelCard, *, flat: bool
+    ) -> tuple[MedicalImage, MedicalImage | None]:
+        """The label map of a case ``[1, *S]`` with the ids of a model, and that of its objects.
+
+        Args:
+            case: its name.
+            card: of the model.
+            flat: as of `training.data.reading.read_case`.
+
+        Raises:
+            InvalidInput: the file is unreadable, does not match the image, or contains an id that
+                the model does not know.
+        """
+        predicted = self.cases[case]
+        try:
+            _, ids = read_ids(predicted, flat=flat)
+            label = learned(predicted, ids, self.label_values, self.dataset.instances)
+            return matched_label(predicted, label, card), ids if self.objects else None
+        except InvalidInput as error:
+            raise InvalidInput(f"the prediction of {self.name}: {error}") from error
+
+
+class _Files:
+    """The label maps in a folder, by the names that they may stand for."""
+
+    def __init__(self, folder: Path) -> None:
+        found, _ = entries(folder)
+        self._exact = by_key(found, lambda entry: entry.stem)
+        self._loose = by_key(found, lambda entry: without(LABEL_WORDS, entry.stem))
+
+    def of(self, case: Case, by_label: bool) -> FileRef | None:
+        """The label map of a case; `by_label` also by the name of its true label map.
+
+        Raises:
+            InvalidInput: there are several.
+        """
+        for known, name, index in self._places(case, by_label):
+            if chosen := _same_suffix(known.get(name, []), case):
+                if len(chosen) > 1:
+                    listed = ", ".join(sorted(entry.path.name for entry in chosen))
+                    raise InvalidInput(
+                        f"--predictions: {case.name} has several label maps, {listed}: keep one"
+                    )
+                return FileRef(chosen[0].path, index)
+        return None
+
+    def _places(
+        self, case: Case, by_label: bool
+    ) -> Iterator[tuple[Mapping[str, list[Entry]], str, int | None]]:
+        if by_label:
+            yield self._exact, stem_of(case.label.path), case.label.index
+        yield self._exact, case.name, None
+        yield self._loose, case.name, None
+
+
+def _label_name(case: Case) -> tuple[str, int | None]:
+    return stem_of(case.label.path), case.label.index
+
+
+def _same_suffix(found: list[Entry], case: Case) -> list[Entry]:
+    """Those in the format of the true label map, if there are any.
+
+    nnU-Net writes probabilities as ``.npz`` beside a label map of the same name.
+    """
+    suffix = case.label.path.name[len(stem_of(case.label.path)) :].lower()
+    alike = [entry for entry in found if entry.path.name.lower().endswith(suffix)]
+    return alike if suffix and len(found) > 1 and alike else found
