@@ -9,7 +9,6 @@ from typing import Any
 
 from api.engine import Engine, Segment
 from api.projects.annotations import Annotations
-from api.projects.groups import groups_of
 from api.projects.images import ProjectImages
 from api.projects.patience import patiently
 from api.projects.records import Image
@@ -72,13 +71,14 @@ async def scores_of(
     annotations: Annotations,
     reference: str,
     names: Mapping[int, str],
-    held_out: Sequence[Image],
+    held_out: Mapping[str, Sequence[Image]],
 ) -> Scores:
     """Segment the held-out images and compare with their corrected label maps.
 
     Args:
         reference: ``name@version`` of the model.
         names: label id -> name, without the background.
+        held_out: the images by their group.
 
     Raises:
         CapsMedError: the model is gone, or an image does not suit it.
@@ -98,10 +98,12 @@ async def scores_of(
 
         return await engine.run("evaluate", scored)
 
-    cases = []
-    for image in held_out:
-        cases.append(await patiently(engine, partial(case, image)))
-    return Scores(cases, groups_of(held_out))
+    cases, groups = [], []
+    for group, images_of_it in held_out.items():
+        for image in images_of_it:
+            cases.append(await patiently(engine, partial(case, image)))
+            groups.append(group)
+    return Scores(cases, groups)
 
 
 def compared(base: str, before: Scores, model: str, after: Scores) -> tuple[bool, str]:

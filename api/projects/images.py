@@ -18,6 +18,7 @@ from api.decoding.choice import NOTHING, Choice
 from api.engine import Engine
 from api.problems import IMAGE_NOT_FOUND, Refusal
 from api.projects.files import ProjectFiles
+from api.projects.groups import patient_digest
 from api.projects.label_maps import KeptLabels, fitted, kept
 from api.projects.records import Image, LabelVersion, Project
 from api.projects.store import ProjectStore
@@ -134,6 +135,7 @@ class ProjectImages:
             affine=affine,
             bytes=len(content),
             created=time.time(),
+            patient_digest=patient_digest(decoded, project.id),
             warnings=matched.warnings,
         )
         return image, content

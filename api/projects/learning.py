@@ -204,9 +204,11 @@ class Learning:
         await to_thread.run_sync(
             lambda: self._store.change_round(one, state="evaluating", model=model)
         )
-        held_out = [
-            image for image in await to_thread.run_sync(self._corrected, project) if image.held_out
-        ]
+        corrected = await to_thread.run_sync(self._corrected, project)
+        held_out: dict[str, list[Image]] = {}
+        for group, image in zip(groups_of(corrected), corrected, strict=True):
+            if image.held_out:
+                held_out.setdefault(group, []).append(image)
         try:
             before = await self._scored(project, one.base, held_out)
             after = await self._scored(project, model, held_out)
@@ -228,7 +230,9 @@ class Learning:
         )
         self._scoring.wake()
 
-    async def _scored(self, project: Project, model: str, held_out: Sequence[Image]) -> Scores:
+    async def _scored(
+        self, project: Project, model: str, held_out: Mapping[str, Sequence[Image]]
+    ) -> Scores:
         return await scores_of(
             self._engine, self._images, self._annotations, model, project.foreground, held_out
         )

@@ -74,6 +74,8 @@ class Image:
         version: of the present label map; 0 if there is none.
         author: of the present label map, if a person made it.
         patient: whose image it is, as the one who added it says; None if nothing is said.
+        patient_digest: links images that were read from DICOM files with one Patient ID, which
+            cannot be read from it; never shown. None if there was none.
         held_out: whether it belongs to the part that is never trained on.
         scored: whether `uncertainty` and the pose are those of the project's present model.
         uncertainty: 0 to 1; None before it is computed, or if the model cannot take the image.
@@ -96,6 +98,7 @@ class Image:
     version: int = 0
     author: str | None = None
     patient: str | None = None
+    patient_digest: str | None = None
     held_out: bool = False
     scored: bool = False
     uncertainty: float | None = None

@@ -46,6 +46,7 @@ CREATE TABLE IF NOT EXISTS images (
     version INTEGER NOT NULL DEFAULT 0,
     author TEXT,
     patient TEXT,
+    patient_digest TEXT,
     held_out INTEGER NOT NULL DEFAULT 0,
     scored INTEGER NOT NULL DEFAULT 0,
     uncertainty REAL,
@@ -104,6 +105,7 @@ CREATE TABLE IF NOT EXISTS rounds (
 ADDED = (
     *(Column(table, "warnings", "TEXT NOT NULL DEFAULT '[]'") for table in ("images", "labels")),
     Column("images", "patient", "TEXT"),
+    Column("images", "patient_digest", "TEXT"),
 )
 
 T = TypeVar("T", Project, Image, LabelVersion, Round)

@@ -94,8 +94,8 @@ def test_a_service_compares_the_models_of_a_round_without_monai() -> None:
         "engine = SimpleNamespace(load=answered, predict=answered, run=run, budget=budget)\n"
         "images = SimpleNamespace(decoded=answered)\n"
         "annotations = SimpleNamespace(read=lambda *_: labels, label=lambda _: None)\n"
-        "image = SimpleNamespace(id='a', name='disc.png', patient=None)\n"
-        "given = engine, images, annotations, 'discs@1', {1: 'disc'}, [image]\n"
+        "image = SimpleNamespace(id='a', name='disc.png')\n"
+        "given = engine, images, annotations, 'discs@1', {1: 'disc'}, {'a': [image]}\n"
         "found = asyncio.run(scores_of(*given))\n"
         "assert found.cases == [{'disc': 1.0}]\nprint(json.dumps([*sys.modules]))"
     )

@@ -25,6 +25,7 @@ from training.cli.options import (
     Labels,
     SymmetriesOption,
     Tolerance,
+    check_new_folder,
     check_out_folder,
     command_line,
     interpretation_of,
@@ -112,8 +113,7 @@ def phantoms(
 
     if kind != "axons":
         raise InvalidParameter(f"--kind {kind}: must be axons")
-    if out.exists() and any(out.iterdir()):
-        raise InvalidParameter(f"--out {out}: the folder is not empty; name another one")
+    check_new_folder(out)
     drawn = axon_phantoms(count, seed, size, repeats)
     with filling(out):
         for name, phantom in progress_bar(drawn, "drawing", count * repeats):
@@ -169,8 +169,7 @@ def labels(
         raise InvalidParameter(f"--symmetries {symmetries}: must be auto, none or all")
     if like is None and kind is None:
         raise InvalidParameter("give --like DIR, whose label maps are varied, or --kind axons")
-    if out.exists() and any(out.iterdir()):
-        raise InvalidParameter(f"--out {out}: the folder is not empty; name another one")
+    check_new_folder(out)
     if like is None:
         maker = LabelMaker(seed, None, None, size=size)
     else:
@@ -207,8 +206,7 @@ def patches(
     from training.labelmaps.patches import write_patches
 
     check_out_folder(out, path)
-    if out.exists() and any(out.iterdir()):
-        raise InvalidParameter(f"--out {out}: the folder is not empty; name another one")
+    check_new_folder(out)
     dataset = open_dataset(path, interpretation=Interpretation("classes"))
     track = partial(progress_bar, what="cutting")
     counts = write_patches(dataset, out, size, seed, track)

@@ -106,6 +106,21 @@ def check_out_folder(out: Path, data: Path) -> None:
             f"--out {out}: lies inside the data, which are never changed; name a folder outside "
             f"{data}"
         )
+    _check_writable(out)
+
+
+def check_new_folder(out: Path) -> None:
+    """Refuse an output folder that has content or cannot be written, before the work.
+
+    Raises:
+        InvalidParameter: it is a folder with content, or as of `check_out_folder`.
+    """
+    _check_writable(out)
+    if out.exists() and any(out.iterdir()):
+        raise InvalidParameter(f"--out {out}: the folder is not empty; name another one")
+
+
+def _check_writable(out: Path) -> None:
     existing = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise InvalidParameter(f"--out {out}: {existing} is a file; name a folder")

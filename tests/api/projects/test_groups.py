@@ -16,16 +16,20 @@ import pytest
 from api.problems import Refusal
 from api.projects.annotations import Annotations
 from api.projects.evaluation import Scores
+from api.projects.groups import groups_of, patient_digest
 from api.projects.images import ProjectImages
 from api.projects.learning import held_out_of
 from api.projects.records import Image
 from api.projects.store import ProjectStore
 from api.projects.training_data import write_cases
 from caps_med.client import Client
-from tests.api.projects.conftest import Create, code, discs
+from caps_med.images import read_image
+from tests.api.projects.conftest import Create, code, discs, upload
 from tests.api.projects.test_learning import TINY, finished, images_of, last_round, project_of
 from tests.api.running import Running, run_async
+from tests.images.dicom_files import SERIES, series_file
 from tests.waiting import until
+from tests.zips import zip_of
 from training.data import open_dataset
 
 
@@ -72,6 +76,13 @@ def test_a_patient_is_more_than_a_name() -> None:
     assert held_out_of(images, project_of()) in ({"0", "2"}, {"1"})
 
 
+def test_one_digest_for_all_tells_nobody_apart() -> None:
+    """Anonymized files may all have the same Patient ID."""
+    images = [replace(one, patient_digest="7") for one in images_of(4)]
+    assert groups_of(images) == ["0", "1", "2", "3"]
+    assert groups_of([*images, replace(images[0], id="4", patient="p")]) == [*"7777", "p"]
+
+
 def test_intervals_are_over_patients() -> None:
     values = np.linspace(0.4, 0.9, 12)
     cases = [{"a": float(value)} for value in values]
@@ -99,6 +110,32 @@ def project(client: httpx.Client, create: Create, server: Running, tmp_path: Pat
             added = service.projects.add(path.rpartition("/")[2], files, labels, patient=patient)
             assert {one["patient"] for one in added} == {patient}
     return path
+
+
+def test_dicom_series_with_one_patient_id_belong_together(
+    client: httpx.Client, create: Create, own_models: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The ID is neither kept nor shown, nor are series without one linked."""
+
+    def study(number: int, **changed: str) -> bytes:
+        named = {"SeriesInstanceUID": f"{SERIES}.{number}", **changed}
+        return zip_of(*((f"{z}", series_file(10 * number + z, z, **named)) for z in range(3)))
+
+    path = create()
+    ids = ["17-4", "17-4 ", "17-5", ""]
+    studies = {f"{n}.zip": study(n, PatientID=one) for n, one in enumerate(ids, start=1)}
+    answer = upload(client, path, studies)
+    assert answer.status_code == 201, answer.text
+    root = own_models / ".projects"
+    images = ProjectStore(root / "projects.sqlite3", 10**9, 10**7).images(
+        path.rpartition("/")[2], None, 0, 9
+    )
+    first, second, other, nobody = groups_of(images)
+    assert first == second and len({first, other, nobody}) == 3 and nobody == images[3].id
+    assert patient_digest(read_image(studies["1.zip"]), "another project") != first
+    shown = answer.text + client.get(f"{path}/images").text + caplog.text
+    assert "17-4" not in shown and first not in shown
+    assert not any(b"17-4" in file.read_bytes() for file in root.rglob("*") if file.is_file())
 
 
 def sizes(folder: Path) -> list[int]:

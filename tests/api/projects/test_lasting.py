@@ -193,12 +193,21 @@ def test_images_from_before_their_warnings_and_patients_were_kept(
     with store.database.transaction() as connection:
         for table in ("images", "labels"):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN warnings")
-        connection.execute("ALTER TABLE images DROP COLUMN patient")
+        for column in ("patient", "patient_digest"):
+            connection.execute(f"ALTER TABLE images DROP COLUMN {column}")
     again = ProjectStore(tmp_path / "projects.sqlite3", 10**9, 10**7)
     assert again.image(project.id, before.id) == before
-    new = replace(before, id="b" * 32, file="b.png", warnings=("padding", "twice"), patient="p")
+    new = replace(
+        before,
+        id="b" * 32,
+        file="b.png",
+        warnings=("padding", "twice"),
+        patient="p",
+        patient_digest="7",
+    )
     (added,) = again.add_images([(new, 0.5)])
     assert (added.warnings, added.patient) == (("padding", "twice"), "p")
+    assert added.patient_digest == "7"
     assert again.images(project.id, None, 0, 9) == [before, added]
 
 

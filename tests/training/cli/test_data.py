@@ -96,3 +96,22 @@ def test_a_folder_with_brackets_is_named_as_it_is(tmp_path: Path) -> None:
     answer = CliRunner().invoke(app, [*arguments, "--out", str(out)])
     assert answer.exit_code == 0, answer.output
     assert str(out) in answer.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["phantoms", "--count", "1"], ["labels", "--count", "1", "--kind", "axons"],
+     ["patches", "--data", "{pictures}"]],
+)  # fmt: skip
+def test_new_images_are_not_written_over_files(
+    command: list[str], pictures: Path, tmp_path: Path
+) -> None:
+    arguments = ["data", *(word.format(pictures=pictures) for word in command)]
+    (tmp_path / "notes.txt").write_text("mine")
+    for out, told in (
+        (tmp_path / "notes.txt", f"{tmp_path / 'notes.txt'} is a file; name a folder"),
+        (tmp_path, "the folder is not empty; name another one"),
+    ):
+        answer = CliRunner().invoke(app, [*arguments, "--out", str(out)])
+        assert isinstance(answer.exception, InvalidParameter)
+        assert told in str(answer.exception)
