@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import random
 import re
 import zipfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -25,11 +26,14 @@ from api.projects.training_data import CASES_PAGE
 from caps_med.errors import ModelNotFound
 from caps_med.images import CODECS, MedicalImage, encode_image
 from caps_med.images.channels import COLOURS
+from training.data.layouts.described import SPLITS
 
 Layout = Literal["nnunet", "pairs"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 _LONGEST_STEM = 60
+#: Of nnU-Net's cross-validation.
+_FOLDS = 5
 
 
 def check_exportable(store: ProjectStore, project: Project, layout: Layout) -> None:
@@ -66,7 +70,7 @@ async def archive(
     """
     stream = _Pieces()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as packed:
-        count, first = 0, None
+        first, groups = None, dict[str, str]()  # of the images by the stems of their files
         async for image in _corrected(projects, project):
             first = first or image
             if layout == "nnunet" and _kind(image) != _kind(first):
@@ -79,11 +83,13 @@ async def archive(
                 await to_thread.run_sync(_add, packed, name, content)
                 for piece in stream.taken():
                     yield piece
-            count += 1
+            groups[_stem(image)] = group_of(image)
         if layout == "nnunet" and first is not None:
             names = await _channel_names(engine, project, first)
-            description = _description(project, names, count, first)
+            description = _description(project, names, len(groups), first)
             _add(packed, "dataset.json", json.dumps(description, indent=2).encode())
+            if splits := _splits(groups, project.seed):
+                _add(packed, SPLITS, json.dumps(splits, indent=2).encode())
     for piece in stream.taken():
         yield piece
 
@@ -112,12 +118,16 @@ async def _files(
         contents = [await engine.run("encode", partial(encode_image, one, form)) for one in parts]
     marked = await to_thread.run_sync(projects.images.content, image.project, label.file)
     suffix, kept = CODECS[form].suffixes[0], CODECS[format_of(image)].suffixes[0]
-    stem = f"{_safe(image.name.partition('.')[0])}-{image.id[:8]}"
+    stem = _stem(image)
     if layout == "pairs":
         stem = f"{_folder(image)}{stem}"
         return [(f"images/{stem}{suffix}", content), (f"labels/{stem}{kept}", marked)]
     named = [(f"imagesTr/{stem}_{k:04}{suffix}", one) for k, one in enumerate(contents)]
     return [*named, (f"labelsTr/{stem}{kept}", marked)]
+
+
+def _stem(image: Image) -> str:
+    return f"{_safe(image.name.partition('.')[0])}-{image.id[:8]}"
 
 
 def _safe(name: str) -> str:
@@ -173,6 +183,28 @@ def _description(
         "numTraining": count,
         "file_ending": CODECS[format_of(image)].suffixes[0],
     }
+
+
+def _splits(groups: Mapping[str, str], seed: int) -> list[dict[str, list[str]]]:
+    """Folds for nnU-Net's cross-validation that divide no patient or volume; none if any would do.
+
+    Args:
+        groups: of the images by the stems of their files; "" for an image of its own.
+        seed: of the order of the groups.
+    """
+    members: dict[str, list[str]] = {}
+    for stem, group in groups.items():
+        members.setdefault(group or f"\0{stem}", []).append(stem)
+    if len(members) in (1, len(groups)):
+        return []
+    order = list(members)
+    random.Random(seed).shuffle(order)  # noqa: S311 - no secret
+    folds = []
+    for k in range(min(_FOLDS, len(order))):
+        held_out = {stem for name in order[k::_FOLDS] for stem in members[name]}
+        parts = {"train": [s for s in groups if s not in held_out], "val": sorted(held_out)}
+        folds.append(parts)
+    return folds
 
 
 def _add(packed: zipfile.ZipFile, name: str, content: bytes) -> None:

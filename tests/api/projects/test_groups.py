@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest
 from api.problems import Refusal
 from api.projects.annotations import Annotations
 from api.projects.evaluation import Scores
+from api.projects.export import _splits
 from api.projects.groups import groups_of, patient_digest
 from api.projects.images import ProjectImages
 from api.projects.learning import held_out_of
@@ -172,6 +174,27 @@ def test_training_and_export_keep_patients_together(
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         archive.extractall(tmp_path / "pairs")
     assert sizes(tmp_path / "pairs") == [1, 3, 3]
+    packed = client.get(f"{project}/export", params={"layout": "nnunet"}).content
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        archive.extractall(tmp_path / "nnunet")
+        folds = json.loads(archive.read("splits_final.json"))
+    cases = {case.name for case in open_dataset(tmp_path / "nnunet").cases}
+    assert len(cases) == 7 and sorted(len(fold["val"]) for fold in folds) == [1, 3, 3]
+    assert all(set(fold["train"]) == cases - set(fold["val"]) for fold in folds)
+    assert {name for fold in folds for name in fold["val"]} == cases
+
+
+def test_folds_for_nnunet_are_as_even_as_patients_allow() -> None:
+    groups = {
+        f"{patient}-{k}": f"p{patient}" for patient in range(12) for k in range(1 + patient % 2)
+    }
+    folds = _splits(groups, 3)
+    assert len(folds) == 5 and folds == _splits(groups, 3) != _splits(groups, 4)
+    for fold in folds:
+        kept = [{groups[name] for name in fold[part]} for part in ("train", "val")]
+        assert not kept[0] & kept[1] and len(kept[1]) in (2, 3)
+    assert _splits(dict.fromkeys("abc", ""), 0) == []  # nnU-Net's own will do
+    assert _splits(dict.fromkeys("abc", "p"), 0) == []  # there is nothing to hold out
 
 
 def test_who_a_patient_is_has_bounds(client: httpx.Client, create: Create) -> None:
