@@ -99,9 +99,10 @@ def test_position_and_value_below_the_pointer(
     place = page.locator("#segment .place")
     expect(place).to_contain_text(" mm · voxel ")  # of the crosshair
     image = read_image(path)
-    box = page.locator(CANVAS).bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2 + 60, box["y"] + box["height"] / 2 - 40)
+    box, below = page.locator(CANVAS).bounding_box(), place.bounding_box()
+    assert box is not None and below is not None
+    assert box["y"] + box["height"] <= below["y"]  # the letters at the edge of the picture are seen
+    page.mouse.move(box["x"] + box["width"] / 2 + 60, box["y"] + box["height"] / 2 - 70)
     expect(place).to_have_text(re.compile("fluid|matter"))
     position, voxel, value, _ = re.split(r" mm · voxel | · (?=value|\D+$)", place.inner_text())
     index = [int(number) for number in voxel.split(", ")]
