@@ -42,8 +42,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class DicomOrigin:
-    """The source of a volume. It names the patient: it is never shown, logged or kept (the service's
-    projects keep a digest of the Patient ID), and written only into a DICOM SEG.
+    """The source of a volume. It names the patient: it is never shown, logged or kept, except for a
+    digest of the Patient ID in projects of the service, and written only into a DICOM SEG.
 
     Attributes:
         attributes: keyword -> value, of `DESCRIBED` and `IDENTIFIED`.
