@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.segmentation --data DIR`` trains what its options name and writes one JSON
 file a cell into ``--out``; cells that have one are skipped. ``DIR`` holds ``imagesTr`` and
-``labelsTr`` (Task04). ``--collect FOLDER`` joins such files into
+``labelsTr`` (Task04). ``--collect FOLDER`` adds such files to
 ``benchmarks/results/segmentation-hippocampus.json``, ``--show`` prints its tables.
 
 All networks are trained alike: Dice and cross-entropy, Adam, warm-up over 5 % of the steps and

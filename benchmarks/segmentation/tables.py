@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.segmentation.cells import Cell
 from benchmarks.segmentation.shifts import FAMILIES
 
 RESULTS = Path(__file__).parents[1] / "results" / "segmentation-hippocampus.json"
@@ -30,8 +32,10 @@ Scores = Mapping[str, float]
 
 
 def collect(folder: Path) -> None:
-    """Write `RESULTS` from all cells below a folder; of two of one name the first is kept."""
-    found: dict[str, Result] = {}
+    """Add all cells below a folder to `RESULTS`; of two of one name the first is kept."""
+    names = [field.name for field in fields(Cell)]
+    kept = json.loads(RESULTS.read_text())["cells"] if RESULTS.exists() else []
+    found: dict[str, Result] = {Cell(**{n: cell[n] for n in names}).name: cell for cell in kept}
     for file in sorted(folder.rglob("*.json")):
         found.setdefault(file.stem, _compact(json.loads(file.read_text())))
     text = ",\n".join(json.dumps(found[name]) for name in sorted(found))
