@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +14,16 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     ('1 warning', '0 warnings', '1,200 classes')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Names separated by commas; of more than `most` the number of the others.
+
+    >>> listed(["a", "b"], 2), listed(["a", "b", "c"], 2)
+    ('a, b', 'a, b and 1 more')
+    """
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def choose_one(count: int, what: str) -> str:

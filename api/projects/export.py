@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import random
 import re
 import zipfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
+import numpy as np
 from anyio import to_thread
 
 from api.engine import Engine
@@ -26,6 +26,7 @@ from api.projects.training_data import CASES_PAGE
 from caps_med.errors import ModelNotFound
 from caps_med.images import CODECS, MedicalImage, encode_image
 from caps_med.images.channels import COLOURS
+from training.data.groups import group_numbers
 from training.data.layouts.described import SPLITS
 
 Layout = Literal["nnunet", "pairs"]
@@ -192,19 +193,18 @@ def _splits(groups: Mapping[str, str], seed: int) -> list[dict[str, list[str]]]:
         groups: of the images by the stems of their files; "" for an image of its own.
         seed: of the order of the groups.
     """
-    members: dict[str, list[str]] = {}
-    for stem, group in groups.items():
-        members.setdefault(group or f"\0{stem}", []).append(stem)
-    if len(members) in (1, len(groups)):
+    numbers = group_numbers([*groups.values()])
+    count = len(np.unique(numbers))
+    if count in (1, len(groups)):
         return []
-    order = list(members)
-    random.Random(seed).shuffle(order)  # noqa: S311 - no secret
-    folds = []
-    for k in range(min(_FOLDS, len(order))):
-        held_out = {stem for name in order[k::_FOLDS] for stem in members[name]}
-        parts = {"train": [s for s in groups if s not in held_out], "val": sorted(held_out)}
-        folds.append(parts)
-    return folds
+    folds = np.random.default_rng(seed).permutation(count)[numbers] % _FOLDS
+    return [
+        {
+            "train": [stem for stem, fold in zip(groups, folds, strict=True) if fold != k],
+            "val": [stem for stem, fold in zip(groups, folds, strict=True) if fold == k],
+        }
+        for k in range(min(_FOLDS, count))
+    ]
 
 
 def _add(packed: zipfile.ZipFile, name: str, content: bytes) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from caps_med.errors import InvalidInput, UnknownLabel
 from caps_med.images.channels import several_volumes
 from caps_med.images.image import Array, MedicalImage
+from caps_med.wording import listed
 
 # Background black, then seven colours of Okabe and Ito, "Color Universal Design" (2008), then
 # nine of Paul Tol's scheme "muted" (SRON/EPS/TN/09-002): distinct to the colour-blind too.
@@ -125,10 +126,9 @@ def match_labels(
         image = image.with_array(_replaced(image.array, aliases))
     unknown = np.setdiff1d(image.array, known)
     if unknown.size:
-        shown = ", ".join(map(str, unknown[:_SHOWN_IDS]))
-        more = f" and {unknown.size - _SHOWN_IDS} more" if unknown.size > _SHOWN_IDS else ""
+        shown = listed([str(label) for label in unknown], _SHOWN_IDS)
         raise UnknownLabel(
-            f"the label map holds the ids {shown}{more}; the model knows "
+            f"the label map holds the ids {shown}; the model knows "
             f"{', '.join(map(str, known))}: renumber the map"
         )
     return image

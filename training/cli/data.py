@@ -17,7 +17,7 @@ from caps_med.cli.tables import Cell, print_table
 from caps_med.drafts import filling
 from caps_med.errors import InvalidParameter
 from caps_med.printing import print_line
-from caps_med.wording import counted
+from caps_med.wording import counted, listed
 from training.cli.options import (
     Binary,
     Channels,
@@ -222,8 +222,7 @@ def _print(dataset: CheckedData) -> None:
         _print_findings(dataset)
     if dataset.strangers:
         names = [path.name for path in dataset.strangers]
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        print_line(console, f"ignored, no images: {', '.join(names[:_SHOWN])}{more}")
+        print_line(console, f"ignored, no images: {listed(names, _SHOWN)}")
     _print_card_of(dataset)
     errors = sum(found.severity == "error" for found in dataset.findings)
     warnings = len(dataset.findings) - errors

@@ -9,6 +9,7 @@ from typing import Literal, Self, TypeAlias, TypeVar
 
 from caps_med.errors import InvalidInput
 from caps_med.images import LabelCode, names_beside
+from caps_med.wording import listed
 
 #: What label ids are learned as: as classes, or of instances their foreground, or that with the
 #: borders between touching objects.
@@ -133,9 +134,8 @@ class Cases:
             raise InvalidInput(self.error)
         if self.unpaired:
             first, names = self.unpaired[0], [u.path.name for u in self.unpaired]
-            more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
             raise InvalidInput(
-                f"{self.root}: files without a counterpart: {', '.join(names[:_LISTED])}{more}. "
+                f"{self.root}: files without a counterpart: {listed(names, _LISTED)}. "
                 f"{first.path.name}: {first.what}: {first.fix}"
             )
         if not self.cases:

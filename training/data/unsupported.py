@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from caps_med.wording import listed
+
 #: The layout of such a data set.
 UNSUPPORTED = "unsupported layout"
 _SHOWN = 8
@@ -24,5 +26,4 @@ def _content(path: Path) -> str:
     if path.is_file():
         return "a file that is not a .json or .csv list"
     names = sorted(p.name + "/" * p.is_dir() for p in path.iterdir() if p.name[0] != ".")
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more if names else "nothing"
+    return listed(names, _SHOWN) or "nothing"

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
+from caps_med.inference import Model
+from caps_med.wording import listed
 from training.data import Dataset
 from training.data.cases import Case, Cases, FileRef
-from training.data.layouts.naming import LABEL_WORDS, Entry, by_key, entries, stem_of, without
+from training.data.layouts.naming import (
+    LABEL_WORDS,
+    Entry,
+    by_key,
+    entries,
+    stem_of,
+    suffix_of,
+    without,
+)
 from training.data.reading import label_encoding, learned, read_ids
 from training.data.segments import with_segments
-from training.evaluation.evaluator import matched_label
+from training.evaluation.evaluator import matched_label, read_flat
 from training.evaluation.object_ids import ids_are_objects
 
 #: Most cases without a prediction that an error names.
@@ -72,11 +81,10 @@ class Predictions:
             else:
                 cases.append(replace(case, label=found, segments=()))
         if missing:
-            listed = ", ".join(case.name for case in missing[:_LISTED])
-            more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
+            names_of = listed([case.name for case in missing], _LISTED)
             raise InvalidInput(
-                f"--predictions {folder}: contains no label map of {listed}{more}: name each file "
-                f"as the label map of its case, such as {missing[0].label.path.name}"
+                f"--predictions {folder}: contains no label map of {names_of}: name each file as "
+                f"the label map of its case, such as {missing[0].label.path.name}"
             )
         known = with_segments(
             Cases(
@@ -91,25 +99,24 @@ class Predictions:
             raise InvalidInput(f"--predictions {folder}: {error}") from error
         return cls(name, {case.name: case for case in known.cases}, values, dataset, objects)
 
-    def read(
-        self, case: str, card: ModelCard, *, flat: bool
-    ) -> tuple[MedicalImage, MedicalImage | None]:
-        """The label map of a case ``[1, *S]`` with the ids of a model, and that of its objects.
+    def read(self, case: str, models: Sequence[Model]) -> tuple[MedicalImage, MedicalImage | None]:
+        """The label map of a case ``[1, *S]`` with the ids of the models, and that of its objects.
 
         Args:
             case: its name.
-            card: of the model.
-            flat: as of `training.data.reading.read_case`.
+            models: as of `training.evaluation.evaluator.read_matched`.
 
         Raises:
             InvalidInput: the file is unreadable, does not match the image, or contains an id that
-                the model does not know.
+                the models do not know.
         """
         predicted = self.cases[case]
         try:
-            _, ids = read_ids(predicted, flat=flat)
+            _, ids = read_ids(predicted, flat=read_flat(models))
             label = learned(predicted, ids, self.label_values, self.dataset.instances)
-            return matched_label(predicted, label, card), ids if self.objects else None
+            return matched_label(
+                predicted, label, models[0].bundle.card
+            ), ids if self.objects else None
         except InvalidInput as error:
             raise InvalidInput(f"the prediction of {self.name}: {error}") from error
 
@@ -131,9 +138,9 @@ class _Files:
         for known, name, index in self._places(case, by_label):
             if chosen := _same_suffix(known.get(name, []), case):
                 if len(chosen) > 1:
-                    listed = ", ".join(sorted(entry.path.name for entry in chosen))
+                    several = ", ".join(sorted(entry.path.name for entry in chosen))
                     raise InvalidInput(
-                        f"--predictions: {case.name} has several label maps, {listed}: keep one"
+                        f"--predictions: {case.name} has several label maps, {several}: keep one"
                     )
                 return FileRef(chosen[0].path, index)
         return None
@@ -156,6 +163,6 @@ def _same_suffix(found: list[Entry], case: Case) -> list[Entry]:
 
     nnU-Net writes probabilities as ``.npz`` beside a label map of the same name.
     """
-    suffix = case.label.path.name[len(stem_of(case.label.path)) :].lower()
+    suffix = suffix_of(case.label.path)
     alike = [entry for entry in found if entry.path.name.lower().endswith(suffix)]
     return alike if suffix and len(found) > 1 and alike else found

@@ -18,13 +18,7 @@ from training.data import Dataset
 from training.data.cases import Case, Track
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
-from training.evaluation.evaluator import (
-    Evaluator,
-    evenly_spaced,
-    naming,
-    read_flat,
-    read_with_ids,
-)
+from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_with_ids
 from training.evaluation.metrics.overlap import ObjectIds, score_case, unit_of
 from training.evaluation.object_ids import ids_are_objects, voxels_of
 from training.evaluation.predictions import Predictions
@@ -155,9 +149,8 @@ class SegmentationEvaluator(Evaluator[Case]):
                 answer = model.segment(image)
             self._calibration.add(model.bundle.reference, unit.name, unit.grouped, answer, truth)
             self._add_rows(model.bundle.reference, unit, answer, truth, objects)
-        card, flat = self.models[0].bundle.card, read_flat(self.models)
         for predictions in self._predictions:
-            predicted, found = predictions.read(unit.name, card, flat=flat)
+            predicted, found = predictions.read(unit.name, self.models)
             known = objects and replace(objects, found=found)
             self._add_rows(predictions.name, unit, predicted, truth, known)
 

@@ -14,7 +14,7 @@ from training.data import Dataset
 from training.data.cases import Case, Track
 from training.data.stacks import LIMITS
 from training.engine.recipe import first_epochs
-from training.evaluation.evaluator import read_flat, read_matched
+from training.evaluation.evaluator import read_matched
 from training.evaluation.segmentation import Evaluation, evaluate
 from training.evaluation.summary import REGIONS, Region, SegmentationSummary, case_means
 from training.pictures.figures import curves, strip_plot
@@ -187,8 +187,8 @@ def _example(evaluation: Evaluation, case: Case, title: str) -> Example:
     first = evaluation.models[0]
     image, truth = read_matched(case, evaluation.dataset, evaluation.models)
     answers = [model.segment(image) for model in evaluation.models]
-    card, flat = first.bundle.card, read_flat(evaluation.models)
-    others = [one.read(case.name, card, flat=flat)[0] for one in evaluation.predictions]
+    others = [one.read(case.name, evaluation.models)[0] for one in evaluation.predictions]
+    card = first.bundle.card
     pictures, z = case_pictures(
         image, [truth, *answers, *others], card.plane, card.normalization, answers[0].palette
     )

@@ -55,12 +55,17 @@ def stem_of(path: Path) -> str:
     return path.stem if path.suffix[1:].isalpha() else path.name  # 1.2.840.113 has no suffix
 
 
+def suffix_of(path: Path) -> str:
+    """The format suffix that `stem_of` leaves out, in small letters."""
+    return composed(path.name)[len(stem_of(path)) :].lower()
+
+
 def written_suffix(path: Path) -> str:
     """The suffix for new files like an original: the same, but PNG for JPEG and NIfTI for DICOM.
 
     A pair of files becomes one.
     """
-    suffix = composed(path.name)[len(stem_of(path)) :].lower()
+    suffix = suffix_of(path)
     if path.is_dir() or suffix in CODECS["dicom"].suffixes or _is_dicom(path):
         return ".nii.gz"
     for codec in CODECS.values():
