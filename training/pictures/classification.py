@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from training.pictures.figures import INK, svg
+from training.pictures.figures import INK, PAGE_INCHES, svg
 from training.pictures.pixels import RGB, as_pixels, gray_or_rgb
 from training.pictures.sheet import Cell, sheet
 
@@ -42,7 +42,7 @@ def confusion_matrix(counts: NDArray[np.int64], names: Sequence[str]) -> str:
         names: of the classes.
     """
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    edge = min(9.2, 2.4 + 0.5 * len(names))
+    edge = min(PAGE_INCHES, 2.4 + 0.5 * len(names))
     figure = Figure((edge, edge * 0.85), layout="constrained")
     axes = figure.subplots()
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, alpha=0.75)

@@ -16,6 +16,9 @@ from matplotlib.figure import Figure
 INK = "#010203"
 #: Safe for the color-blind, readable on white and on black (after Okabe and Ito 2008).
 LINES = ("#2b88c9", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
+#: Width of a page in inches of a figure and in rem: narrower figures stand side by side, with
+#: text of the same size.
+PAGE_INCHES, _PAGE_REM = 9.2, 58
 
 
 def curves(scores: Sequence[Mapping[str, float]], unkept: int = 0) -> str:
@@ -31,7 +34,7 @@ def curves(scores: Sequence[Mapping[str, float]], unkept: int = 0) -> str:
     epochs = [line["epoch"] for line in scores]
     names = [name for name in scores[-1] if name not in ("epoch", "loss", "score")]
     has_loss = any("loss" in line for line in scores)
-    figure = Figure((9.2, 3.0), layout="constrained")
+    figure = Figure((PAGE_INCHES, 3.0), layout="constrained")
     axes = figure.subplots(1, 2 if has_loss else 1, squeeze=False)[0]
     if has_loss:
         axes[0].plot(epochs, _column(scores, "loss"), color=LINES[0])
@@ -61,7 +64,7 @@ def strip_plot(values: Mapping[str, Mapping[str, Sequence[float]]], title: str) 
         title: of the axis.
     """
     classes = list(next(iter(values.values())))
-    figure = Figure((9.2, 0.9 + 0.32 * len(classes) * len(values)), layout="constrained")
+    figure = Figure((PAGE_INCHES, 0.9 + 0.32 * len(classes) * len(values)), layout="constrained")
     axes = figure.subplots()
     step = 0.8 / len(values)
     for number, (model, by_class) in enumerate(values.items()):
@@ -90,7 +93,7 @@ def histogram(values: Mapping[str, Sequence[float]], threshold: float, title: st
         threshold: marked by a vertical line.
         title: of the axis.
     """
-    figure = Figure((9.2, 2.6), layout="constrained")
+    figure = Figure((PAGE_INCHES, 2.6), layout="constrained")
     axes = figure.subplots()
     edges = np.linspace(0, 1, 41)
     for number, (name, scores) in enumerate(values.items()):
@@ -139,4 +142,5 @@ def svg(figure: Figure, label: str, grid: bool = True) -> str:
     # ids are global to the page: two figures must not share them
     prefix = re.sub(r"\W+", "-", label.lower())
     drawn = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{prefix}-", drawn)
-    return drawn.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    width = f"max-width: {figure.get_figwidth() / PAGE_INCHES * _PAGE_REM:.1f}rem"
+    return drawn.replace("<svg ", f'<svg role="img" aria-label="{label}" style="{width}" ', 1)

@@ -21,7 +21,7 @@ def reliability(
         models: name -> mean confidence, share right and number of answers of each bin.
         title: of the figure.
     """
-    figure = Figure((5.2, 4.2), layout="constrained")
+    figure = Figure((5.0, 4.0), layout="constrained")
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color=INK, lw=1, ls="--", label="as often right as said")
     for number, (name, (confidence, right, count)) in enumerate(models.items()):
@@ -30,7 +30,7 @@ def reliability(
         axes.plot(confidence[some], right[some], color=color, lw=1.5, label=name)
         sizes = 8 + 120 * count[some] / count.max()
         axes.scatter(confidence[some], right[some], sizes, color=color, lw=0)
-    axes.set(xlabel="probability", ylabel="share right", xlim=(0, 1.02), ylim=(0, 1.02))
-    axes.set(title=f"{title}; larger dots stand for more answers")
+    axes.set(xlabel="probability (larger dots stand for more answers)", ylabel="share right")
+    axes.set(title=title, xlim=(0, 1.02), ylim=(0, 1.02))
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     return svg(figure, title)

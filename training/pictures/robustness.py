@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from training.pictures.figures import INK, LINES, svg
+from training.pictures.figures import INK, LINES, PAGE_INCHES, svg
 
 _COLUMNS = 3
 
@@ -29,7 +29,7 @@ def curve_panels(panels: Mapping[tuple[str, str], Mapping[str, Line]], title: st
         title: of all panels, for those who cannot see them.
     """
     rows = -(-len(panels) // _COLUMNS)
-    figure = Figure((9.2, 0.4 + 2.3 * rows), layout="constrained")
+    figure = Figure((PAGE_INCHES, 0.4 + 2.3 * rows), layout="constrained")
     grid = figure.subplots(rows, _COLUMNS, squeeze=False, sharey=True).ravel()
     models = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     for axes, ((name, unit), lines) in zip(grid, panels.items(), strict=False):
