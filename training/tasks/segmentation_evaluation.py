@@ -10,7 +10,7 @@ from training.tasks.evaluating import Part, Request, Table
 
 if TYPE_CHECKING:
     from training.evaluation.statistics import Spread
-    from training.evaluation.summary import SegmentationSummary
+    from training.evaluation.summary import ClassSummary, SegmentationSummary
 
 
 def evaluate_segmentation(request: Request) -> list[Part]:
@@ -42,45 +42,44 @@ def _tables(summary: SegmentationSummary) -> Iterator[Table]:
 
 
 def _scores(summary: SegmentationSummary) -> Table:
+    """A row for each class and metric, a column for each model."""
     from training.evaluation.metrics.overlap import TITLES
 
-    cases = counted(summary.cases, "case")
-    rows = [
-        (
-            f"{row.model}, {row.class_name}",
-            *(_text(spread) for spread in row.metrics.values()),
-            *(str(row.presence[kind]) for kind in ("missed", "invented")),
-        )
-        for row in summary.scores
-    ]
-    title = f"{cases}: mean ± sd [95 % confidence interval], {summary.units}"
-    return Table(("model, class", *TITLES.values(), "missed", "invented"), rows, title)
+    by_class: dict[str, list[ClassSummary]] = {}
+    for found in summary.scores:
+        by_class.setdefault(found.class_name, []).append(found)
+    rows = []
+    for name, models in by_class.items():
+        for metric, title in TITLES.items():
+            cells = (_text(of.metrics[metric], sd=True) for of in models)
+            rows.append((f"{name}, {title}", *cells))
+        counts = (f"{of.presence['missed']}, {of.presence['invented']}" for of in models)
+        rows.append((f"{name}, missed and invented", *counts))
+    title = f"{counted(summary.cases, 'case')}: mean ± sd [95 % confidence interval]"
+    return Table(("class, metric", *summary.models), rows, f"{title}, {summary.units}")
 
 
 def _calibration(summary: SegmentationSummary) -> Table:
     from training.reports.segmentation import calibration_measures
 
     rows = [(measure.name, *measure.cells) for measure in calibration_measures(summary)]
-    return Table(("", *summary.models), rows, "0 is best; see report.html")
+    return Table(("", *summary.models), rows, "0 is best; reliability diagrams are in report.html")
 
 
 def _comparisons(summary: SegmentationSummary) -> Table:
+    """A row for each class and metric, a column for each model compared with."""
     from training.evaluation.summary import metric_title
 
-    first = summary.models[0]
-    excludes = {True: "yes", False: "no", None: "no interval"}
-    rows = [
-        (
-            f"against {row.against}, {row.class_name}, {metric_title(row.metric)}",
-            _text(row.difference),
-            excludes[row.excludes_zero],
-            row.verdict,
-        )
-        for row in summary.comparisons
-    ]
-    headings = ("", "difference", "interval excludes 0", first)
-    return Table(headings, rows, f"{first} minus the other, case by case")
+    first, *others = summary.models
+    rows: dict[str, dict[str, str]] = {}
+    for one in summary.comparisons:
+        name = f"{one.class_name}, {metric_title(one.metric)}"
+        rows.setdefault(name, {})[one.against] = f"{_text(one.difference)}: {one.verdict}"
+    cells = [(name, *(found.get(other, "–") for other in others)) for name, found in rows.items()]
+    headings = ("class, metric", *(f"minus {other}" for other in others))
+    title = f"{first} minus the other, case by case: mean [95 % confidence interval]"
+    return Table(headings, cells, f"{title}; the verdict is on {first}")
 
 
-def _text(spread: Spread | None) -> str:
-    return "–" if spread is None else spread.text(sd=True, interval=True)
+def _text(spread: Spread | None, sd: bool = False) -> str:
+    return "–" if spread is None else spread.text(sd=sd, interval=True)

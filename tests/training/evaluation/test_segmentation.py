@@ -87,7 +87,12 @@ def test_against_a_baseline_that_is_named_by_its_network(
     assert compared["difference"]["mean"] == pytest.approx((ours - theirs).mean(), abs=1e-6)
     low, high = compared["difference"]["interval"]
     assert compared["excludes_zero"] == (low > 0 or high < 0)
-    assert compared["verdict"] in answer.output
+    scores, difference = (
+        line for line in answer.output.splitlines() if line.split()[1:3] == ["disc,", "Dice"]
+    )
+    shown = [f"{values.mean():.3f} ± {values.std(ddof=1):.3f} [" for values in (ours, theirs)]
+    assert 0 < scores.index(shown[0]) < scores.index(shown[1])
+    assert f"{(ours - theirs).mean():.3f} [" in difference and compared["verdict"] in difference
 
 
 def test_the_tolerance_of_the_surface_dice(discs: Path, repository: Path, tmp_path: Path) -> None:
