@@ -211,7 +211,7 @@ def _write(
         for kind, array in (("image", pixels), ("label", marked)):
             with writing(file := store / f"{stem}.{kind}.npy"):
                 np.save(file, array)
-        ids.update(np.unique(marked).tolist())
+        ids.update(np.unique(label.array).tolist())  # resampling may lose those of few voxels
         labelled = [z for z in range(len(marked)) if marked[z].any()]
         empty = not labelled and image.spatial_dims == 2
         found.append({"stem": stem, "name": case.name, "group": case.grouped,

@@ -103,6 +103,22 @@ def test_other_spacings_are_resampled_to_the_first(tmp_path: Path, store: Path) 
     assert share[0] == pytest.approx(share[1], rel=0.2)
 
 
+def test_labels_that_resampling_loses_are_those_of_the_model_all_the_same(
+    tmp_path: Path, store: Path
+) -> None:
+    volume(tmp_path, "a.nii.gz", (1,))
+    volume(tmp_path, "b.nii.gz", (1,), zooms=0.25)
+    file = tmp_path / "labels" / "b.nii.gz"
+    scan = nibabel.load(file)
+    label = np.array(scan.dataobj)
+    label[0, 0, 5] = 2
+    nibabel.save(nibabel.Nifti1Image(label, scan.affine), file)
+    source = load_source(open_dataset(tmp_path), store)
+    assert source.spacing_mm == (1.0, 1.0)
+    assert not any((sample["label"] == 2).any() for sample in source.samples), "it is not lost"
+    assert list(source.labels) == [0, 1, 2]
+
+
 def test_missing_folder_is_named(tmp_path: Path, store: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no such folder or list .* name is mni152"):
         load_source(open_dataset(tmp_path / "nowhere"), store)
