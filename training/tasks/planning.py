@@ -133,7 +133,7 @@ def plan(
     dims = _checked(dims, card) or _dims(card, device)
     spatial = 3 if dims == "3d" else 2
     crop = _crop(card, device, spatial)
-    background, *others = (share.share for share in card.classes)
+    shares = {0: 0.0, **{each.label: each.share for each in card.classes}}  # some label all
     epochs, steps = LENGTH[device.type]
     return {
         "preparation": Preparation(
@@ -146,8 +146,8 @@ def plan(
         **_batch(crop, spatial, device),
         "epochs": epochs,
         "steps": steps,
-        "class_weights": _class_weights([background, *others]),
-        "foreground": 0.5 if 1 - background < RARE else 0.0,
+        "class_weights": _class_weights(list(shares.values())),
+        "foreground": 0.5 if 1 - shares[0] < RARE else 0.0,
         "augmentation": {
             "flip_rows": 0.5 if card.kind == "pictures" else 0.0,
             **({"flip_columns": 0.0} if sides else {}),
@@ -333,10 +333,11 @@ def _memory(device: torch.device) -> float:
 
 def _class_weights(shares: list[float]) -> tuple[float, ...]:
     """The inverse root of how often a class is seen, with mean one; of two classes, the second's
-    in units of the first's.
+    in units of the first's. One that is never seen has the mean.
     """
-    weights = [1 / math.sqrt(max(share, 1e-4)) for share in shares]
+    seen = [1 / math.sqrt(max(share, 1e-4)) for share in shares if share]
+    mean = sum(seen) / len(seen)
+    weights = [1 / math.sqrt(max(share, 1e-4)) / mean if share else 1.0 for share in shares]
     if len(weights) == 2:
         return (round(weights[1] / weights[0], 3),)
-    mean = sum(weights) / len(weights)
-    return tuple(round(weight / mean, 3) for weight in weights)
+    return tuple(round(weight, 3) for weight in weights)

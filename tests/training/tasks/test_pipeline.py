@@ -376,6 +376,26 @@ def test_half_of_the_crops_lie_around_what_is_rare(
     assert plan(card, CPU)["foreground"] == foreground
 
 
+@pytest.mark.parametrize(
+    ("labels", "weights"), [((1,), (1.0,)), ((1, 2), (1.0, 0.667, 1.333)), ((0, 1), (2.0,))]
+)
+def test_the_background_has_a_weight_where_everything_is_labelled(
+    tmp_path: Path, labels: tuple[int, ...], weights: tuple[float, ...]
+) -> None:
+    for name, size in (("a", 8), ("b", 12)):
+        image = np.random.default_rng(size).integers(0, 99, (size, 10), np.uint8)
+        label = np.full((size, 10), labels[0], np.uint8)
+        label[:, :2] = labels[-1]  # a fifth
+        for kind, array in (("images", image), ("labels", label)):
+            (tmp_path / kind).mkdir(exist_ok=True)
+            np.save(tmp_path / kind / f"{name}.npy", array)
+    card = open_dataset(tmp_path).card
+    assert card is not None
+    planned = plan(card, CPU)
+    assert planned["class_weights"] == weights
+    assert planned["foreground"] == 0
+
+
 @pytest.mark.parametrize(("edge", "crop"), [(20, 48), (50, 48), (64, 64), (90, 80), (512, 128)])
 def test_crops_are_hardly_larger_than_the_images(tmp_path: Path, edge: int, crop: int) -> None:
     card = open_dataset(write_volumes(tmp_path, 3)).card
