@@ -19,7 +19,7 @@ import caps_med
 from caps_med.bundles import Bundle
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import MedicalImage
+from caps_med.images import MedicalImage, write_image
 from caps_med.networks import (
     CapsNet,
     ClassificationEnsemble,
@@ -30,6 +30,7 @@ from caps_med.networks import (
     build_network,
 )
 from caps_med.preprocessing import PicturePreprocessing
+from tests.images.dicom_files import dataset, encoded, placed
 from tests.training.data.classified_files import Digits, class_folders, digits, idx
 from training.cli.train import train as train_commands
 from training.data.classified import load_classified, open_classified
@@ -38,6 +39,7 @@ from training.engine.loop import LossNotFinite
 from training.evaluation.classification.calibration import fitted
 from training.tasks.classification.augmentation import PictureAugmentation
 from training.tasks.classification.objective import Objective
+from training.tasks.classification.plan import plan_classification
 from training.tasks.classification.recipe import ClassificationRecipe
 from training.tasks.overrides import build_recipe
 from training.tasks.pipeline import TrainRequest, prepare, train
@@ -202,6 +204,27 @@ def test_uneven_classes_are_weighted(tmp_path: Path) -> None:
     assert recipe["score"] == "balanced_accuracy"
     rare, common = recipe["class_weights"][1], recipe["class_weights"][0]
     assert rare / common == pytest.approx((sum(few.classes == 0) / 20) ** 0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize(("suffix", "depth"), [(".dcm", 1), (".nii.gz", 1), (".nii.gz", 5)])
+def test_pictures_of_slices_have_the_proportions_of_the_slices(
+    tmp_path: Path, suffix: str, depth: int
+) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("a/1", "a/2", "b/1", "b/2"):
+        rows = rng.integers(0, 900, (30, 42)).astype(np.int16)
+        path = tmp_path / f"{name}{suffix}"
+        path.parent.mkdir(exist_ok=True)
+        if suffix == ".dcm":
+            path.write_bytes(encoded(dataset(rows, **placed(0.0))))
+        else:
+            voxels = np.stack([rows.T] * depth, -1)[None]
+            write_image(MedicalImage(voxels, np.diag([-0.75, -0.5, 2.5, 1.0])), path)
+    opened = open_classified(tmp_path)
+    planned = plan_classification(opened, torch.device("cpu"))
+    assert opened.card is not None
+    assert opened.card.sizes.median == ((30, 42) if depth == 1 else (depth, 30, 42))
+    assert planned["preparation"].size == (30, 42)
 
 
 def test_images_of_several_classes(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict
 
 from caps_med.errors import CapsMedError, NotFinite
 from caps_med.images import MedicalImage
-from caps_med.preprocessing import single_slice_plane
+from caps_med.preprocessing import picture_of, single_slice_plane
 from training.data.cases import FileRef, Track
-from training.data.check.card import Extent, extent_of
+from training.data.check.card import Extent, display_geometry, extent_of
 from training.data.check.check import quiet_libraries
 from training.data.check.findings import Finding, finding
 from training.data.classified.images import ClassifiedImage, ClassifiedImages
@@ -51,7 +51,7 @@ class ClassCard(_Model):
         patients: groups of images that belong together; 0 if none are known.
         parts: images in each published part.
         exclusive: whether each image belongs to exactly one class.
-        sizes: rows and columns in pixels (of volumes: their axes).
+        sizes: (row, column) in pixels; of volumes (slice, row, column) of axial slices.
         channels: number of channels -> images.
         minimum, maximum: intensities.
         eight_bits: whether all intensities are whole numbers of 8 bits.
@@ -127,7 +127,7 @@ class _Survey:
         array = content.array
         for index in image.classes:
             self.counts[index][image.part or ""] += 1
-        self.sizes[content.spatial_shape] += 1
+        self.sizes[display_geometry(picture_of(content))[0]] += 1
         self.channels[len(array)] += 1
         self.parts[image.part or ""] += 1
         if image.group:
