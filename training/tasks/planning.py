@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from caps_med.errors import InvalidParameter
-from caps_med.images import Normalization
+from caps_med.images import Normalization, Plane
 from caps_med.images.label_codes import have_sides
 from training.data import Dataset, Preparation, Source, load_source
 from training.data.check.card import Channel, DataCard, Intensities
@@ -62,7 +62,10 @@ BYTES = (0.0, 255.0)
 
 
 def plan_for(
-    dataset: Dataset | LabelMapData, device: torch.device, dims: str | None = None
+    dataset: Dataset | LabelMapData,
+    device: torch.device,
+    dims: str | None = None,
+    plane: Plane = "axial",
 ) -> dict[str, Any]:
     """`plan` for a data set; a registered one is trained on as it is. Of label maps alone, see
     `plan_random`.
@@ -74,16 +77,17 @@ def plan_for(
         return plan_random(dataset, device, dims)
     if not dataset.card:
         return _registered(dataset, dims)
-    return plan(dataset.card, device, dims, sides=_have_sides(dataset, dataset.labels))
+    card, sides = dataset.card.in_plane(plane), _have_sides(dataset, dataset.labels)
+    return plan(card, device, dims, sides=sides)
 
 
 def plan_synthesis_for(
-    dataset: Dataset, device: torch.device, dims: str | None = None
+    dataset: Dataset, device: torch.device, dims: str | None = None, plane: Plane = "axial"
 ) -> dict[str, Any]:
     """`plan_synthesis` for a data set, as `plan_for`."""
-    return (
-        plan_synthesis(dataset.card, device, dims) if dataset.card else _registered(dataset, dims)
-    )
+    if not dataset.card:
+        return _registered(dataset, dims)
+    return plan_synthesis(dataset.card.in_plane(plane), device, dims)
 
 
 def load_segmentation(
@@ -122,7 +126,7 @@ def plan(
     """Recipe values for segmentation.
 
     Args:
-        card: of the data set.
+        card: of the data set, its sizes and spacings in the plane of the slices.
         device: on which is trained.
         dims: ``2d``, ``2.5d`` or ``3d``; None chooses: pictures and thick slices alone (2d), slices
             with a neighbour on each side (2.5d), or, on a GPU, whole volumes (3d) where voxels are

@@ -38,7 +38,8 @@ class Task:
 
     Attributes:
         recipe: its settings.
-        plan: recipe values that follow from a data set, a device and the wanted dimensions.
+        plan: recipe values that follow from a data set, a device, the wanted dimensions and the
+            plane in which volumes are cut into slices.
         load: what a recipe trains on: from a data set, and a folder for prepared arrays.
         train: trains a recipe; returns the network and its best score.
         evaluate: scores models of the task, and writes files and a report.

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import caps_med
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import MedicalImage, Normalization, read_image
+from caps_med.images import MedicalImage, Normalization, Plane, read_image
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
 from training.cli.train import train as train_app
 from training.data import open_dataset
@@ -31,7 +31,7 @@ from training.randomization.data import open_label_maps
 from training.tasks import planning
 from training.tasks.overrides import build_recipe, read_overrides
 from training.tasks.pipeline import TrainRequest, prepare, train
-from training.tasks.planning import plan, plan_for, plan_synthesis
+from training.tasks.planning import plan, plan_for, plan_synthesis, plan_synthesis_for
 from training.tasks.segmentation import SegmentationRecipe
 from training.tasks.segmentation_networks import CHOICES, NetworkName
 
@@ -361,6 +361,31 @@ def test_what_follows_from_volumes(tmp_path: Path) -> None:
     assert thick is not None
     assert plan(thick, CPU)["preparation"].neighbours == 0
     assert plan(card, CPU, "3d")["preparation"].spatial_dims == 3
+
+
+@pytest.mark.parametrize(
+    ("plane", "spacing", "edges"),
+    [
+        ("axial", (1.0, 1.0), (36, 40)),
+        ("coronal", (5.0, 1.0), (12, 40)),
+        ("sagittal", (5.0, 1.0), (12, 36)),
+    ],
+)
+def test_what_follows_from_volumes_is_that_of_slices_in_the_chosen_plane(
+    tmp_path: Path, plane: Plane, spacing: tuple[float, float], edges: tuple[int, int]
+) -> None:
+    data = write_volumes(tmp_path / "data", 3, spacing=5.0)
+    asked = request(data, tmp_path, overrides={"preparation": {"plane": plane}})
+    prepared = prepare(asked, Console(quiet=True))
+    assert isinstance(prepared.recipe, SegmentationRecipe)
+    assert prepared.recipe.preparation is not None
+    assert prepared.recipe.preparation.spacing_mm == spacing
+    assert prepared.source.training[0]["image"].shape[1:] == edges, "they were resampled"
+    dataset = open_dataset(data)
+    assert plan_synthesis_for(dataset, CPU, None, plane)["preparation"].spacing_mm == spacing
+    wrong = request(data, tmp_path / "wrong", overrides={"preparation": {"plane": "oblique"}})
+    with pytest.raises(InvalidParameter, match=r"preparation\.plane: .*'sagittal'"):
+        prepare(wrong, Console(quiet=True))
 
 
 @pytest.mark.parametrize(("share", "foreground"), [(0.02, 0.5), (0.3, 0.0)])

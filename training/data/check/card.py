@@ -9,9 +9,16 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from caps_med.images import MedicalImage, is_grey
+from caps_med.images import MedicalImage, Plane, is_grey
 from training.data.check.histogram import Histogram
 from training.rounding import rounded
+
+#: Of the axes of axial slices (slice, row, column) those of the slices in each plane.
+_AXES: Mapping[Plane, tuple[int, int, int]] = {
+    "axial": (0, 1, 2),
+    "coronal": (1, 0, 2),
+    "sagittal": (2, 0, 1),
+}
 
 
 class _Model(BaseModel):
@@ -31,6 +38,14 @@ class Extent(_Model):
     median: tuple[int | float, ...]
     largest: tuple[int | float, ...]
     different: int
+
+    def in_plane(self, plane: Plane) -> Extent:
+        """Those of slices in another plane, as (slice, row, column); pictures have one plane."""
+        if len(self.median) == 2:
+            return self
+        order = _AXES[plane]
+        each = ((name, getattr(self, name)) for name in ("smallest", "median", "largest"))
+        return self.model_copy(update={name: tuple(one[k] for k in order) for name, one in each})
 
 
 class Intensities(_Model):
@@ -109,6 +124,11 @@ class DataCard(_Model):
     channels: tuple[Channel, ...]
     classes: tuple[ClassShare, ...]
     empty: int
+
+    def in_plane(self, plane: Plane) -> DataCard:
+        """With sizes and spacings of the slices in another plane than the axial one."""
+        spacing = self.spacing_mm and self.spacing_mm.in_plane(plane)
+        return self.model_copy(update={"sizes": self.sizes.in_plane(plane), "spacing_mm": spacing})
 
 
 def display_geometry(image: MedicalImage) -> tuple[tuple[int, ...], tuple[float, ...] | None]:

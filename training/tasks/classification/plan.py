@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from caps_med.errors import InvalidParameter
-from caps_med.images import Normalization
+from caps_med.images import Normalization, Plane
 from caps_med.preprocessing import PicturePreprocessing
+from training.data.check.card import Extent
 from training.data.classified import ClassifiedDataset, ClassifiedSource, load_classified
 from training.data.classified.check import ClassCard
 from training.tasks.classification.recipe import ClassificationRecipe
@@ -25,7 +26,10 @@ BALANCED = 1.5
 
 
 def plan_classification(
-    dataset: ClassifiedDataset, device: torch.device, dims: str | None = None
+    dataset: ClassifiedDataset,
+    device: torch.device,
+    dims: str | None = None,
+    plane: Plane = "axial",
 ) -> dict[str, Any]:
     """Size, channels and intensities of the pictures, class weights, and what is scored.
 
@@ -37,7 +41,7 @@ def plan_classification(
     card = dataset.card
     if card is None:
         return {}
-    size = _size(card, LARGEST[device.type])
+    size = _size(card.sizes.in_plane(plane), LARGEST[device.type])
     shift = max(1, round(PUBLISHED_SHIFT * min(size) / PUBLISHED_EDGE))
     counts = [_counted(each.parts) for each in card.classes]
     uneven = card.exclusive and max(counts) > BALANCED * max(1, min(counts))
@@ -63,9 +67,9 @@ def load(dataset: ClassifiedDataset, store: Path, recipe: ClassificationRecipe) 
     )
 
 
-def _size(card: ClassCard, largest: int) -> tuple[int, int]:
+def _size(sizes: Extent, largest: int) -> tuple[int, int]:
     """Rows and columns: the median's, or smaller in the same proportions."""
-    rows, columns = (int(edge) for edge in card.sizes.median[-2:])
+    rows, columns = (int(edge) for edge in sizes.median[-2:])
     factor = min(1.0, largest / max(rows, columns))
     # an edge over four times the other is beyond the networks' stem
     rows, columns = (max(1, round(edge * factor)) for edge in (rows, columns))
