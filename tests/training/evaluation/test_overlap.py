@@ -11,7 +11,7 @@ from monai.metrics import compute_dice, compute_surface_dice
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
 from training.evaluation.dice import dice, mean_dice
-from training.evaluation.metrics.overlap import score_case
+from training.evaluation.metrics.overlap import hausdorff, score_case
 
 Spacing = tuple[float, float, float]
 ISOTROPIC: Spacing = (1.0, 1.0, 1.0)
@@ -82,6 +82,12 @@ def test_one_stray_pixel_moves_the_percentile_little_but_counts_in_the_mean() ->
     (scores,) = score_case(truth.with_array(stray), truth, [1])
     assert scores.hd95 == 0
     assert scores.surface_distance == pytest.approx(30 / 81)
+
+
+def test_surfaces_may_have_many_millions_of_voxels() -> None:
+    far = torch.zeros(2**24 + 1)
+    far[: len(far) // 10] = 3
+    assert hausdorff([torch.ones(1), far]) == 3
 
 
 def test_surfaces_within_a_tolerance_worked_by_hand() -> None:

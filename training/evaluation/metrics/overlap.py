@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from monai.metrics.utils import get_edge_surface_distance
 from numpy.typing import NDArray
+from torch import Tensor
 
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
@@ -217,10 +218,18 @@ def _score(
         presence,
         dice=overlap,
         jaccard=overlap / (2 - overlap),
-        hd95=max(float(torch.quantile(one, PERCENTILE / 100)) for one in distances),
+        hd95=hausdorff(distances),
         surface_distance=float(both.mean()),
         surface_dice=int((both <= tolerance * (1 + _ROUNDING)).sum()) / len(both),
     )
+
+
+def hausdorff(distances: Sequence[Tensor]) -> float:
+    """The percentile of the distances in each direction, the larger of both.
+
+    NumPy's: PyTorch's takes 16 million numbers at most, and surfaces may have more voxels.
+    """
+    return max(float(np.percentile(one.numpy(), PERCENTILE)) for one in distances)
 
 
 def _with_objects(scores: ClassScores, objects: Detection) -> ClassScores:
