@@ -174,6 +174,23 @@ def test_many_parts(server: Served, good: tuple[bytes, bytes], before: int) -> N
     check_unharmed(server, good, before)
 
 
+def test_only_texts_that_are_decoded_at_once(
+    server: Served, good: tuple[bytes, bytes], before: int
+) -> None:
+    """A field of punycode takes a second on the event loop, and a form may have 64."""
+    form = httpx.Request("POST", server.address, files={"image": good[0]}, data={"refine": "none"})
+    form.read()
+    for charset, status in (("punycode", 400), ("utf-7", 400), ("UTF-8", 200), ("us-ascii", 200)):
+        headers = {"Content-Type": f"{form.headers['Content-Type']}; charset={charset}"}
+        url = server.address + SEGMENT
+        answer = http.post(url, content=form.content, headers=headers, timeout=300)
+        assert answer.status_code == status
+        if status == 400:
+            detail = check_problem(answer, 400, "malformed_request")
+            assert f"charset={charset}: must be utf-8 or us-ascii" in detail
+    check_unharmed(server, good, before)
+
+
 @pytest.mark.parametrize(
     "headers",
     [
