@@ -12,19 +12,24 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol
+from typing import IO, BinaryIO, Protocol, cast
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import zips
 
-#: Bytes per read; no valid header needs a read of more than `LARGEST_READ`.
-PIECE, LARGEST_READ = 2**20, 2**24
+#: Bytes per read, and of an extended header of a tar, which holds a name and what systems note.
+PIECE, LARGEST_HEADER = 2**20, 2**14
+#: Records of a tar's global headers: `tarfile` copies all of them for each member.
+MOST_GLOBAL = 100
 #: Bytes of a name, as file systems take them, and folders inside one another.
 LONGEST_NAME, DEEPEST = 255, 12
 #: Characters of a name that an error quotes.
 _QUOTED = 60
 _DRIVE = re.compile("[A-Za-z]:")
 _ONE_NAME = "the archive has a file and a folder of one name"
+_IRREGULAR = "the archive has a link or a device: pack regular files"
+_BAD_HEADER = "the archive is corrupt: one of its headers is not valid: pack it again"
+_LARGE_HEADER = "the archive is corrupt: one of its headers is too large: pack it again"
 #: Files that some systems add to archives.
 IGNORED = ("__MACOSX", ".DS_Store", "Thumbs.db")
 
@@ -144,7 +149,7 @@ def _zip_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, I
         for info in infos:
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise InvalidInput("the archive has a link or a device: pack regular files")
+                raise InvalidInput(_IRREGULAR)
             if zips.is_encrypted(info):
                 raise InvalidInput("the archive is encrypted: pack it without a password")
             if not zips.is_bounded(info):
@@ -158,22 +163,70 @@ def _zip_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, I
 def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, IO[bytes]]]:
     bounded = _Bounded(file, limits)
     try:
-        archive = tarfile.open(fileobj=bounded, mode="r:")  # noqa: SIM115 - closed below
+        archive = tarfile.open(fileobj=bounded, mode="r:", tarinfo=_Member)  # noqa: SIM115 - closed below
     except tarfile.ReadError as error:
         raise UnsupportedFormat(
             "the archive contains no tar: pack the images and label maps as zip, tar, tar.gz or "
             "tar.bz2"
         ) from error
     with archive:
-        for count, info in enumerate(archive):
+        for count, info in enumerate(iter(archive.next, None)):
+            archive.members.clear()  # each has a copy of the global headers
             if count >= 2 * limits.max_files:
                 raise _too_many(limits)
-            if info.issparse() or not (info.isreg() or info.isdir()):
-                raise InvalidInput("the archive has a link or a device: pack regular files")
+            if not (info.isreg() or info.isdir()):
+                raise InvalidInput(_IRREGULAR)
             name = checked(info.name)
             content = archive.extractfile(info) if info.isreg() else None
             if name is not None and content is not None:
                 yield name, content
+
+
+class _Member(tarfile.TarInfo):
+    """A member of a tar, whose extended headers are checked before `tarfile` takes them apart.
+
+    Time and memory for that would have no bound: expressions that are quadratic in Python 3.11.7,
+    maps of sparse files, global headers.
+    """
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        """Go on with the member, by the method that is there for subclasses to override."""
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            raise InvalidInput(_IRREGULAR)
+        if self.type in _EXTENDED:
+            fits = 0 <= self.size <= LARGEST_HEADER
+            if not fits or len(archive.pax_headers) > MOST_GLOBAL:
+                raise InvalidInput(_LARGE_HEADER)
+            if self.type in _WITH_RECORDS:
+                _check_records(cast(_Bounded, archive.fileobj).peek(self.size))
+        found: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
+        return found
+
+
+_WITH_RECORDS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EXTENDED = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, *_WITH_RECORDS)
+_RECORD = re.compile(rb"([1-9][0-9]{0,4}) [^=]+=")
+#: No name has as many; the time that tarfile takes grows with the square of their number.
+_DIGITS = re.compile(rb"[0-9]{256}")
+
+
+def _check_records(header: bytes) -> None:
+    """Check that an extended header has records of the form ``LENGTH KEYWORD=VALUE``, line by line.
+
+    Raises:
+        InvalidInput: it has others, or those of a sparse file.
+    """
+    if b"GNU.sparse." in header:
+        raise InvalidInput(_IRREGULAR)
+    start = 0
+    while start < len(header):
+        found = _RECORD.match(header, start)
+        end = start + int(found[1]) if found else 0
+        if found is None or end <= found.end() or header[end - 1 : end] != b"\n":
+            raise InvalidInput(_BAD_HEADER)
+        start = end
+    if _DIGITS.search(header):
+        raise InvalidInput(_BAD_HEADER)
 
 
 class _Bounded(io.RawIOBase):
@@ -181,6 +234,7 @@ class _Bounded(io.RawIOBase):
 
     def __init__(self, file: Readable, limits: ArchiveLimits) -> None:
         self._file, self._limits, self._position = file, limits, 0
+        self._next = b""
         # A tar has a header and padding for each file.
         self._end = limits.max_bytes + 2048 * limits.max_files
 
@@ -200,10 +254,16 @@ class _Bounded(io.RawIOBase):
             pass
         return self._position
 
+    def peek(self, size: int) -> bytes:
+        """The next bytes, which are read again."""
+        self._next += self._file.read(size - len(self._next))
+        return self._next[:size]
+
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= LARGEST_READ:
-            raise InvalidInput("the archive is corrupt: one of its headers is too large")
-        piece = self._file.read(size)
+        if not 0 <= size <= PIECE:
+            raise InvalidInput(_LARGE_HEADER)
+        known, self._next = self._next[:size], self._next[size:]
+        piece = known + self._file.read(size - len(known))
         self._position += len(piece)
         if self._position > self._end:
             raise _too_large(self._limits)

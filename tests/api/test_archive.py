@@ -22,9 +22,11 @@ from tests.zips import zip_of
 LIMITS = ArchiveLimits(max_bytes=100_000, max_files=20)
 
 
-def tar_of(*members: tuple[tarfile.TarInfo, bytes], mode: str = "w") -> bytes:
+def tar_of(
+    *members: tuple[tarfile.TarInfo, bytes], mode: str = "w", format: int = tarfile.PAX_FORMAT
+) -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=buffer, mode=mode, format=format) as archive:  # type: ignore[call-overload]
         for info, content in members:
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
@@ -43,6 +45,33 @@ def tar_entry(name: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> tarfile
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, to
     return info
+
+
+def with_header(records: bytes, kind: bytes = tarfile.XHDTYPE, members: int = 1) -> bytes:
+    """A tar whose members have an extended header, or whose first has a global one."""
+    each = tar_entry("a", kind)
+    each.size = len(records)
+    head = each.tobuf(tarfile.USTAR_FORMAT) + records + bytes(-len(records) % tarfile.BLOCKSIZE)
+    names = [tar_entry(f"{i}").tobuf(tarfile.USTAR_FORMAT) for i in range(members)]
+    files = head + b"".join(names) if kind == tarfile.XGLTYPE else b"".join(head + n for n in names)
+    return files + bytes(2 * tarfile.BLOCKSIZE)
+
+
+def record(keyword: str, value: str = "") -> bytes:
+    """A record of an extended header of fewer than a hundred bytes."""
+    rest = f" {keyword}={value}\n"
+    return f"{len(rest) + 2}{rest}".encode()
+
+
+def sparse(blocks: int) -> bytes:
+    """A sparse file of GNU tar, whose map goes on in more blocks."""
+    head = bytearray(tar_entry("a", tarfile.GNUTYPE_SPARSE).tobuf(tarfile.GNU_FORMAT))
+    head[482] = 1
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    place = b"%011o " % 1
+    more = place * 42 + b"\1" + bytes(7)
+    return bytes(head) + more * blocks + bytes(1024)
 
 
 def zip_link() -> bytes:
@@ -109,6 +138,25 @@ BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
         gzip.compress(tar_of((tar_entry("a", b"x"), b"1" * 40_000_000))), InvalidInput,
         "headers is too large",
     ),
+    "tar: many in one header": (
+        with_header(b"".join(record(f"{i:05}") for i in range(9999))), InvalidInput,
+        "headers is too large",
+    ),
+    "tar: many in global headers": (
+        with_header(b"".join(record(f"{i:05}") for i in range(999)), tarfile.XGLTYPE)[:-1024]
+        + with_header(record("a"), tarfile.XGLTYPE), InvalidInput, "headers is too large",
+    ),
+    "tar: records in records": (
+        with_header(b"2 " * 999 + b"=\n"), InvalidInput, "headers is not valid",
+    ),
+    "tar: digits": (
+        with_header(b"9999 a=" + b"1" * 9991 + b"\n"), InvalidInput, "headers is not valid",
+    ),
+    "tar: sparse": (sparse(9), InvalidInput, LINK),
+    "tar: sparse as text": (
+        with_header(record("GNU.sparse.major", "1") + record("GNU.sparse.minor", "0")),
+        InvalidInput, LINK,
+    ),
     "tar: none in gzip": (gzip.compress(b"a NIfTI" * 99), UnsupportedFormat, "contains no tar"),
     "other": (b"hello, this is no archive" * 30, UnsupportedFormat, "neither zip nor tar"),
     "nothing": (b"", UnsupportedFormat, "neither zip nor tar"),
@@ -126,11 +174,28 @@ def test_bad_archives(tmp_path: Path, kind: str) -> None:
     assert sum(p.stat().st_size for p in target.rglob("*") if p.is_file()) <= LIMITS.max_bytes
 
 
-def test_awkward_names_are_unpacked(tmp_path: Path) -> None:
-    names = ["mit Größe #1/100%.png", "12:30 \"x\" & 'y'.png", "-a;b,c[d].png", "ä" * 125 + "b.png"]
-    unpack(uploaded(zip_of(*((name, b"x") for name in names))), tmp_path / "out", LIMITS)
+NAMES = ["mit Größe #1/100%.png", "12:30 \"x\" & 'y'.png", "-a;b,c[d].png", "ä" * 125 + "b.png"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        zip_of(*((name, b"x") for name in NAMES)),
+        tar_of(*((tar_entry(name), b"x") for name in NAMES)),
+        tar_of(*((tar_entry(name), b"x") for name in NAMES), format=tarfile.GNU_FORMAT),
+    ],
+    ids=["zip", "tar of POSIX", "tar of GNU"],
+)
+def test_awkward_names_are_unpacked(tmp_path: Path, content: bytes) -> None:
+    unpack(uploaded(content), tmp_path / "out", LIMITS)
     found = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.png")}
-    assert found == set(names)
+    assert found == set(NAMES)
+
+
+def test_a_tar_of_git(tmp_path: Path) -> None:
+    """Its global header names the commit."""
+    content = with_header(record("comment", "0" * 40), tarfile.XGLTYPE, members=3)
+    assert unpack(uploaded(content), tmp_path / "out", LIMITS) == 3
 
 
 def test_what_systems_add_is_left_out(tmp_path: Path) -> None:
