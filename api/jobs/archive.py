@@ -180,6 +180,8 @@ def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, I
             content = archive.extractfile(info) if info.isreg() else None
             if name is not None and content is not None:
                 yield name, content
+        if bounded.last != bytes(tarfile.BLOCKSIZE):  # where `tarfile` ends without a word
+            raise InvalidInput("the archive is cut or corrupt: pack it again")
 
 
 class _Member(tarfile.TarInfo):
@@ -230,11 +232,15 @@ def _check_records(header: bytes) -> None:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that is only read forwards, in bounded pieces and up to a limit."""
+    """A stream that is only read forwards, in bounded pieces and up to a limit.
+
+    Attributes:
+        last: what was read last.
+    """
 
     def __init__(self, file: Readable, limits: ArchiveLimits) -> None:
         self._file, self._limits, self._position = file, limits, 0
-        self._next = b""
+        self.last = self._next = b""
         # A tar has a header and padding for each file.
         self._end = limits.max_bytes + 2048 * limits.max_files
 
@@ -263,7 +269,7 @@ class _Bounded(io.RawIOBase):
         if not 0 <= size <= PIECE:
             raise InvalidInput(_LARGE_HEADER)
         known, self._next = self._next[:size], self._next[size:]
-        piece = known + self._file.read(size - len(known))
+        self.last = piece = known + self._file.read(size - len(known))
         self._position += len(piece)
         if self._position > self._end:
             raise _too_large(self._limits)

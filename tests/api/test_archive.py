@@ -157,6 +157,16 @@ BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
         with_header(record("GNU.sparse.major", "1") + record("GNU.sparse.minor", "0")),
         InvalidInput, LINK,
     ),
+    "tar: cut between members": (
+        tar_of((tar_entry("a"), b"x"), (tar_entry("b"), b"y"))[:1024], InvalidInput, "cut",
+    ),
+    "tar: cut in a header": (
+        tar_of((tar_entry("a"), b"x"), (tar_entry("b"), b"y"))[:1300], InvalidInput, "cut",
+    ),
+    "tar: a broken header": (
+        tar_of((tar_entry("a"), b"x"), (tar_entry("b"), b"y")).replace(b"b\0", b"c\0", 1),
+        InvalidInput, "cut or corrupt",
+    ),
     "tar: none in gzip": (gzip.compress(b"a NIfTI" * 99), UnsupportedFormat, "contains no tar"),
     "other": (b"hello, this is no archive" * 30, UnsupportedFormat, "neither zip nor tar"),
     "nothing": (b"", UnsupportedFormat, "neither zip nor tar"),
