@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import DEADLINE, problem
@@ -16,8 +17,8 @@ log = logging.getLogger("caps_med.api")
 class Lifetime:
     """ASGI middleware: 504 if the answer is late, and no more work after a client disconnects.
 
-    Both begin when the body has arrived; slow bodies are bounded in `api.uploads`. Once an answer
-    has begun, such as a stream of events, it has no deadline.
+    Both begin when the body has arrived, or at once where there is none; slow bodies are bounded in
+    `api.uploads`. Once an answer has begun, such as a stream of events, it has no deadline.
 
     Args:
         seconds: from the end of the body to the start of the answer.
@@ -32,7 +33,7 @@ class Lifetime:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        connection = _Connection(receive, send)
+        connection = _Connection(receive, send, _has_body(scope))
         work = asyncio.create_task(self._work(scope, connection))
         ending = asyncio.create_task(connection.ended(self.seconds))
         try:
@@ -67,8 +68,16 @@ class Lifetime:
             log.info("failed after it was cancelled: %s", type(error).__name__)
 
 
+def _has_body(scope: Scope) -> bool:
+    headers = Headers(scope=scope)
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
 class _Connection:
     """One request between its client and the app.
+
+    Args:
+        body: whether there is one to arrive.
 
     Attributes:
         begun: set when the answer has begun.
@@ -76,21 +85,27 @@ class _Connection:
         over: whether messages of the app are dropped.
     """
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, body: bool) -> None:
         self._receive, self._send = receive, send
-        self._whole = asyncio.Event()
+        self._whole, self._read = asyncio.Event(), False
         self.begun, self.left = asyncio.Event(), asyncio.Event()
         self.over = False
+        if not body:
+            self._whole.set()
 
     async def receive(self) -> Message:
         """Pass the body to the app, and after it that the client has disconnected."""
         if self._whole.is_set():
+            if not self._read:
+                self._read = True
+                return {"type": "http.request", "body": b"", "more_body": False}
             await self.left.wait()
             return {"type": "http.disconnect"}
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self.left.set()
         if not message.get("more_body", False):
+            self._read = True
             self._whole.set()
         return message
 

@@ -169,6 +169,23 @@ def test_a_late_answer_is_a_504_and_costs_no_work(models: Path, picture: bytes) 
         until(lambda: post(server, picture).status_code == 200)
 
 
+def test_a_request_without_a_body_has_a_deadline_and_ends_with_its_client(models: Path) -> None:
+    route = "/v1/models/{model}"
+    path = route.format(model=NAME)
+    with running(Settings(models=models, preload=(), request_seconds=0.5)) as server:
+        with server.engine.pool._loading[f"{NAME}@1"]:  # it is being loaded
+            late = http.get(server.address + path, timeout=60)
+            assert (late.status_code, late.json()["code"]) == (504, "deadline_exceeded")
+        until(lambda: http.get(server.address + path, timeout=60).status_code == 200)
+    with running(Settings(models=models, preload=())) as server:
+        with server.engine.pool._loading[f"{NAME}@1"]:
+            client = socket.create_connection(("127.0.0.1", server.port))
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            client.close()
+            until(lambda: server.count(outcome="gone", route=route) == 1)
+        assert http.get(server.address + path, timeout=60).status_code == 200
+
+
 def test_work_of_a_client_that_left_is_dropped(models: Path, picture: bytes) -> None:
     request = httpx.Request("POST", f"http://x{SEGMENT}", files={"image": picture})
     head = f"POST {SEGMENT} HTTP/1.1\r\nHost: x\r\n"
