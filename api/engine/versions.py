@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -95,7 +96,7 @@ class Versions:
             if bundle is not bundles[0]:
                 log.warning("%s answers instead of %s", bundle.reference, bundles[0].reference)
             return model
-        raise self._refused[bundles[0].reference].error
+        raise copy.copy(self._refused[bundles[0].reference].error)  # its traceback holds requests
 
     def listed(self) -> list[tuple[Bundle, list[str]]]:
         """The version of each model that answers, and warnings about newer ones that cannot.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import signal
 import socket
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,13 +19,14 @@ import numpy as np
 import pytest
 
 import caps_med
-from api.engine import Apply, Busy, Cost
+from api.engine import Apply, Busy, Cost, Engine
 from api.engine.calls import Segment
 from api.engine.queue import ModelQueue, Places
 from api.metrics import Metrics
 from api.settings import Settings
 from caps_med.bundles import ModelRepository, write_bundle
 from caps_med.client import Client, ServiceError
+from caps_med.errors import InvalidBundle
 from caps_med.images import MedicalImage, encode_image
 from caps_med.inference import Model, passes
 from caps_med.networks import build_network
@@ -256,6 +259,27 @@ def test_models_beyond_the_memory_are_forgotten_and_come_back(
             assert server.engine.pool.references() == [f"{NAME}@1"]
             assert http.post(url, files={"labels": labels}, timeout=60).status_code == 200
             assert server.engine.pool.references() == ["tiny-synthesis@1"]
+
+
+def test_a_model_that_cannot_be_loaded_holds_nothing_of_the_requests(tmp_path: Path) -> None:
+    write_tiny(tmp_path, NAME, tiny_card("segmentation"))
+    ModelRepository(tmp_path).find(NAME).weights.write_bytes(b"no weights")
+    engine = Engine(Settings(models=tmp_path, preload=()), Metrics())
+    uploads = list[weakref.ref[Any]]()
+
+    async def ask() -> str:
+        upload = np.zeros(9)
+        uploads.append(weakref.ref(upload))
+        try:
+            await engine.load(NAME)
+        except InvalidBundle as error:
+            return str(error)
+        return ""
+
+    first, second = run_async(ask()), run_async(ask())
+    assert first == second != ""
+    gc.collect()
+    assert [upload() for upload in uploads] == [None, None]
 
 
 def version(answer: httpx.Response) -> int:
