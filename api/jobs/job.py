@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.jobs.tasks import TASKS
 from caps_med.bundles.metadata import ONE_LINE, checked_statement
 from caps_med.errors import InvalidParameter
+from caps_med.wording import reason
 from training.data.interpretation import Interpretation
 from training.randomization.scheme import SCHEMES
 
@@ -19,6 +20,8 @@ State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cance
 #: States of finished jobs.
 FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled")
 STATES: tuple[State, ...] = ("queued", "running", "cancelling", *FINAL)
+#: Characters of the names of all labels, of which a model may have hundreds.
+LONGEST_LABELS = 60_000
 _REFERENCE = r"^[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,8})?$"
 
 
@@ -54,10 +57,23 @@ class Options(BaseModel):
     license: str | None = Field(default=None, min_length=1, max_length=300, pattern=ONE_LINE)
     input_description: str | None = Field(default=None, max_length=300, pattern=ONE_LINE)
     instances: Literal["binary", "borders", "classes"] | None = None
-    labels: str | None = Field(default=None, max_length=2000, pattern=ONE_LINE)
+    labels: str | None = Field(default=None, max_length=LONGEST_LABELS, pattern=ONE_LINE)
     channels: str | None = Field(default=None, max_length=1000, pattern=ONE_LINE)
     code: str | None = Field(default=None, max_length=4000, pattern=ONE_LINE)
     randomize: Literal[True] | None = None
+
+    @classmethod
+    def checked(cls, **given: Any) -> Self:  # noqa: ANN401 - whatever is given
+        """The options with these values.
+
+        Raises:
+            InvalidParameter: some are not allowed.
+        """
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            listed = [f"{one['loc'][0]}: {reason(one)}" for one in error.errors()]
+            raise InvalidParameter("; ".join(listed)) from error
 
     @property
     def interpretation(self) -> Interpretation:

@@ -93,7 +93,7 @@ class Learning:
         held_out = held_out_of(corrected, project)
         training = [image for image in corrected if image.id not in held_out]
         await to_thread.run_sync(self._check_labels, project, training)
-        chosen = Options(
+        chosen = Options.checked(
             start_from=project.model,
             seed=project.seed,
             labels=",".join(f"{label}={name}" for label, name in project.foreground.items()),

@@ -110,7 +110,12 @@ async def create(
     name: Annotated[str, Form(min_length=1, max_length=100, examples=["axons"])],
     model: Annotated[str, Form(description="Segmentation model to start with.")],
     labels: Annotated[
-        str | None, Form(max_length=2000, description="Other names of its labels: 1=axon,2=bouton.")
+        str | None,
+        Form(
+            max_length=2000,
+            pattern=ONE_LINE,
+            description="Other names of its labels: 1=axon,2=bouton.",
+        ),
     ] = None,
     seed: Annotated[
         int, Form(ge=0, le=LARGEST_SEED, description="Of the held-out part and the random order.")

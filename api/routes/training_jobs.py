@@ -18,7 +18,6 @@ from fastapi import (
     UploadFile,
 )
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import ValidationError
 
 from api.access.gate import is_admin
 from api.jobs.events import Listener
@@ -32,8 +31,6 @@ from api.routes.common import EngineDependency, answers, problems
 from api.streams import STREAM, event_stream
 from api.uploads import hashed
 from caps_med.bundles.tasks import Task
-from caps_med.errors import InvalidParameter
-from caps_med.wording import reason
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["training"])
 
@@ -156,11 +153,7 @@ async def chosen_options(
     ] = False,
 ) -> Options:
     """The training options that the client set."""
-    try:
-        return Options.model_validate({**locals(), "randomize": randomize or None})
-    except ValidationError as error:
-        listed = [f"{e['loc'][0]}: {reason(e)}" for e in error.errors()]
-        raise InvalidParameter("; ".join(listed)) from error
+    return Options.checked(**{**locals(), "randomize": randomize or None})
 
 
 @router.post(

@@ -99,6 +99,7 @@ def test_a_bad_file_among_good_ones_adds_none(
         ({"name": "x", "model": "brain-t1-synthesis"}, 422, "wrong_task"),
         ({"name": "x\n", "model": "discs"}, 422, "invalid_parameter"),
         ({"name": "x", "model": "discs", "labels": "5=other"}, 422, "invalid_parameter"),
+        ({"name": "x", "model": "discs", "labels": "1=a\nb"}, 422, "invalid_parameter"),
         ({"name": "x", "model": "../discs"}, 404, "model_not_found"),
         ({"name": "x", "model": "a" * 300}, 404, "model_not_found"),
     ],

@@ -113,6 +113,18 @@ def test_a_label_that_no_image_shows_would_be_forgotten(
     assert "shows disc" in refused.json()["detail"]
 
 
+def test_labels_of_many_words_are_learned(
+    client: httpx.Client, create: Create, own_models: Path
+) -> None:
+    """As those of a model with hundreds of labels."""
+    write_tiny(own_models, "wordy", tiny_binary("SegCaps", "disc-" * 1000))
+    project = create(model="wordy")
+    annotated(client, project, 2)
+    begun = client.post(f"{project}/learn", data=TINY)
+    assert begun.status_code == 202, begun.text
+    assert client.delete(project).status_code == 204
+
+
 @pytest.mark.parametrize("layout", ["nnunet", "pairs"])
 def test_an_export_is_a_data_set(
     client: httpx.Client, create: Create, layout: str, tmp_path: Path
