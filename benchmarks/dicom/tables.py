@@ -77,9 +77,11 @@ def _row(name: str, counts: Mapping[str, int]) -> str:
 
 
 def _general(reason: str) -> str:
-    """A reason without the names and numbers of one file."""
-    short = re.sub(r"^[^:]+: (?=DICOM:)", "", reason)
-    return re.sub(r"\b\d+(\.\d+)*\b", "N", short).replace("|", "/")[:160]
+    """A reason without the names and numbers of one file, and without the advice after it."""
+    whole = re.sub(r"^[^:]+: (?=DICOM:)", "", reason)
+    advised = re.search(r"(?<=.{6}): (?![^(]*\))| \(allowed", whole)
+    short = whole[: advised.start()] if advised else whole
+    return re.sub(r"\b\d+(\.\d+)*\b", "N", short).replace("|", "/")
 
 
 def written(text: str, found: Mapping[str, Summary]) -> str:
