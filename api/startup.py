@@ -65,10 +65,10 @@ def check_device() -> None:
     Raises:
         InvalidParameter: there is no such device, or no such routing backend for it.
     """
-    from caps_med.inference.model import default_device
+    from caps_med.inference.model import known_device
     from caps_med.routing.backends import ENVIRONMENT, active_backend
 
-    device = default_device()
+    device = known_device()
     try:
         active_backend(device)
     except InvalidParameter as error:

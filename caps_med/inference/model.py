@@ -69,7 +69,7 @@ class Model:
     Args:
         bundle: the files of the model.
         limits: bounds on the images that it reads; None takes `Limits.of_environment`.
-        device: where the network runs; None takes `default_device`.
+        device: where the network runs; None takes that of `known_device`.
         precision: of segmentation, unless a call specifies another; see `segment`.
     """
 
@@ -83,7 +83,7 @@ class Model:
         self.bundle, self.limits = bundle, limits or Limits.of_environment()
         segments = bundle.card.task == "segmentation"
         self.precision: Precision = known_precision(precision) if segments else "fp32"
-        network = bundle.load_network().to(device or default_device())
+        network = bundle.load_network().to(known_device(device))
         self.network: CapsuleNetwork = cancellable(network)
         self.provenance = AnswerProvenance.of(bundle)
 
@@ -297,7 +297,7 @@ class Model:
             seed: the seed of the noise vector, which all slices of a volume share.
 
         Raises:
-            WrongTask: this is a segmentation model.
+            WrongTask: this model does not synthesize.
             UnknownLabel: the label map holds an id that the model does not know.
         """
         [image] = self.synthesize_many(labels, seed, progress=progress)
@@ -582,21 +582,21 @@ class Model:
         return found
 
 
-def default_device() -> torch.device:
-    """``CAPS_MED_DEVICE`` (``cpu``, ``cuda:1``), else a GPU where there is one.
+def known_device(device: str | torch.device | None = None) -> torch.device:
+    """`device`, else ``CAPS_MED_DEVICE`` (``cpu``, ``cuda:1``), else a GPU where there is one.
 
     Raises:
         InvalidParameter: there is no such device.
     """
-    named = os.environ.get("CAPS_MED_DEVICE")
+    named = device or os.environ.get("CAPS_MED_DEVICE")
     if not named:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return torch.empty(0, device=named).device
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        asked, otherwise = ("device", "give none") if device else ("CAPS_MED_DEVICE", "unset it")
         raise InvalidParameter(
-            f"CAPS_MED_DEVICE={named!r}: this machine has no such device; use cpu, or unset the "
-            "variable"
+            f"{asked}={str(named)!r}: this machine has no such device; use cpu, or {otherwise}"
         ) from error
 
 
@@ -616,6 +616,7 @@ def load_model(
             ``CAPS_MED_MAX_VOXELS`` and so on, see `Limits.of_environment`, or the defaults.
 
     Raises:
-        ModelNotFound: no such model. InvalidBundle: its files are damaged.
+        ModelNotFound: no such model. InvalidBundle: its files are damaged. InvalidParameter: this
+            machine has no such device.
     """
     return Model(ModelRepository(models).find(name), limits, device)
