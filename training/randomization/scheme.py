@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from caps_med.errors import InvalidInput
 from caps_med.images import LabelCode
 from caps_med.wording import reason
+from training.yaml_files import read_yaml
 
 Id = Annotated[int, Field(ge=0, le=65535)]
 #: Built-in schemes by name.
@@ -110,13 +110,9 @@ def scheme_of(name: str | Path) -> LabelScheme:
         InvalidInput: there is no such scheme or file, or it is not a scheme.
     """
     file = SCHEMES.get(str(name), Path(name))
-    try:
-        values: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        known = ", ".join(SCHEMES)
-        raise InvalidInput(f"{name}: neither a YAML file nor one of {known}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidInput(f"{file}: cannot be read as YAML: {error}") from error
+    if not file.exists():
+        raise InvalidInput(f"{name}: neither a YAML file nor one of {', '.join(SCHEMES)}")
+    values = read_yaml(file, str(file))
     try:
         return LabelScheme.model_validate(values)
     except ValidationError as error:

@@ -10,6 +10,7 @@ import yaml
 
 from caps_med.errors import InvalidInput, InvalidParameter
 from training.engine.recipe import Recipe, merged, validated
+from training.yaml_files import read_yaml
 
 
 def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:
@@ -49,10 +50,7 @@ def read_overrides(recipe_file: Path | None, settings: Sequence[str]) -> dict[st
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidInput(f"--recipe {file}: cannot be read as YAML: {error}") from error
+    values = read_yaml(file, f"--recipe {file}")
     if not isinstance(values, dict):
         raise InvalidInput(f"--recipe {file}: must be a mapping of names to values")
     return values

@@ -303,8 +303,13 @@ def test_overrides_are_read_from_file_and_settings(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="must be a mapping of names to values"):
         read_overrides(tmp_path / "list.yaml", [])
     (tmp_path / "picture.yaml").write_bytes(b"\x89PNG\xff")
-    with pytest.raises(InvalidInput, match="cannot be read as YAML"):
+    with pytest.raises(InvalidInput, match="as YAML: it is not UTF-8 text"):
         read_overrides(tmp_path / "picture.yaml", [])
+    for text, told in (("a: 1\nb: [", "line 2: expected the node"), ("\0", "special char")):
+        (tmp_path / "broken.yaml").write_text(text)
+        with pytest.raises(InvalidInput, match=rf"broken\.yaml: .* as YAML: {told}") as refused:
+            read_overrides(tmp_path / "broken.yaml", [])
+        assert "\n" not in str(refused.value)
     with pytest.raises(InvalidParameter, match="is not valid YAML"):
         read_overrides(None, ["epochs=[1"])
     assert read_overrides(None, ["a.b=1", "a.c=x"]) == {"a": {"b": 1, "c": "x"}}
