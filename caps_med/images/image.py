@@ -47,8 +47,9 @@ class MedicalImage:
 
     Args:
         array: `[C, *S]`. Pictures are `[C, H, W]`, volumes `[C, X, Y, Z]` in the voxel order of
-            their file. C is 1 (grey) or 3 (RGB) of what is read; derived images, such as one
-            probability per class, may have any C. Label maps have C = 1 and an integer dtype.
+            their file. C is 1 (grey), 3 (RGB), or the number of channels of the file; derived
+            images have any C, such as one probability per class. Label maps have C = 1 and an
+            integer dtype.
         affine: `[4, 4]` float64, voxel indices to millimetres, RAS+. The identity for pictures,
             which have no geometry.
         format: the default format to save it in, a name of `caps_med.images.FORMATS`: that of its
