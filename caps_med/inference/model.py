@@ -176,7 +176,8 @@ class Model:
                 leaves them as the network gives them; None for what the model's card says.
             disagreement: whether to segment the mirror images too, and with each network of an
                 ensemble, to tell where these disagree: ``.disagreement`` of the answer, whose
-                labels it does not change. It takes four times as long, or more.
+                labels it does not change. It takes as many times as long as there are views:
+                four, two where mirror images swap labels with a side, more of an ensemble.
             precision: None for the model's own, ``"fp32"`` unless it was loaded with another.
                 ``"bf16"`` convolves in bfloat16, which takes two thirds of the time on
                 processors that have it; the answer's warnings say so. See
