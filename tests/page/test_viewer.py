@@ -151,6 +151,29 @@ def test_all_sides_are_named(opened: Callable[..., Page]) -> None:
     assert letters["L"][0] < letters["R"][0]
 
 
+def test_a_picture_has_no_sides(opened: Callable[..., Page]) -> None:
+    """It is shown as its file has it, on whichever side a patient's left was put before."""
+    page = opened("segment")
+    side = page.locator("#segment .side")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    side.select_option("neurological")
+    sample(page, "segment", "Another head")
+    expect(page.locator("#segment .title")).to_contain_text("colin27.png")
+    expect(side).to_have_count(0)
+    box = page.locator(CANVAS).bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2 - 60, box["y"] + box["height"] / 2)
+    place = page.locator("#segment .place")
+    expect(place).to_contain_text("column")
+    (column,) = re.findall(r"column (\d+)", place.inner_text())
+    assert int(column) < read_image(samples.COLIN27_SLICE).spatial_shape[1] // 2
+    sample(page, "segment", "T1 slice")
+    expect(page.locator("#segment .title")).to_contain_text("t1.nii.gz")
+    expect(side).to_have_value("neurological")
+    assert page.evaluate("() => capsMed.segment.opts.isRadiologicalConvention") is False
+
+
 def test_keys_and_their_help(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     sample(page, "segment", "T1 slice")
@@ -342,6 +365,27 @@ class TestWithoutWebGL:
         sample(page, "synthesize", "Axon labels")
         expect(page.locator("#synthesize canvas.flat")).to_be_visible()
         page.locator("#synthesize .gallery canvas").first.wait_for()
+
+    def test_slices_lie_as_webgl_shows_them(
+        self, opened: Callable[..., Page], tmp_path: Path
+    ) -> None:
+        """The front of a sagittal one on the right; the patient's left where it was put."""
+        page = opened("models")
+        page.context.add_init_script(self.NONE)
+        page.reload()
+        page.locator("nav a", has_text="Segment").click()
+        head = read_image(samples.COLIN27)
+        for axis in (0, 2):
+            middle = head.array.take([head.spatial_shape[axis] // 2], axis + 1)
+            file = tmp_path / f"{axis}.nii.gz"
+            file.write_bytes(encode_image(MedicalImage(middle, head.affine, "nifti"), "nifti"))
+            page.locator("#segment input[type=file]").set_input_files(file)
+            expect(page.locator("#segment .title")).to_contain_text(file.name)
+            upright = middle.squeeze().T[::-1]  # columns to the patient's right or front
+            wanted = upright if axis == 0 else upright[:, ::-1]
+            assert np.corrcoef(self.shown(page).mean(-1).ravel(), wanted.ravel())[0, 1] > 0.9
+        page.locator("#segment .side").select_option("neurological")
+        assert np.corrcoef(self.shown(page).mean(-1).ravel(), upright.ravel())[0, 1] > 0.9
 
     def test_one_that_is_lost(self, opened: Callable[..., Page]) -> None:
         page = opened("segment")

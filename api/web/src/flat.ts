@@ -2,14 +2,14 @@
 import type { NVImage } from '@niivue/niivue';
 import { thinAxis } from './viewer.js';
 
-export interface Flat { image: NVImage; labels?: NVImage | undefined; low: number; high: number; opacity: number; slice: number }
+export interface Flat { image: NVImage; labels?: NVImage | undefined; low: number; high: number; opacity: number; slice: number; mirrored: boolean }
 
 /** How many slices there are: axial ones, or along the axis where the image is thin. */
 export const slices = (image: NVImage): number => image.dimsRAS?.[1 + normal(image)] ?? 1;
 const normal = (image: NVImage): number => (thinAxis(image) < 0 ? 2 : thinAxis(image));
 
-/** Draw it, the patient's right on the left, into a canvas of its size. */
-export const drawFlat = ({ image, labels, low, high, opacity, slice }: Flat) => (canvas: HTMLCanvasElement): void => {
+/** Draw it as NiiVue would into a canvas of its size; `mirrored`: the patient's right on the left. */
+export const drawFlat = ({ image, labels, low, high, opacity, slice, mirrored }: Flat) => (canvas: HTMLCanvasElement): void => {
   const [, nx = 1, ny = 1, nz = 1] = image.dimsRAS ?? [];
   const steps = [1, nx, nx * ny];
   const [across, up] = [0, 1, 2].filter((axis) => axis !== normal(image)) as [number, number];
@@ -18,8 +18,9 @@ export const drawFlat = ({ image, labels, low, high, opacity, slice }: Flat) => 
   const { scl_slope: slope, scl_inter: offset } = image.hdr ?? { scl_slope: 1, scl_inter: 0 };
   const lut = labels?.colormapLabel;
   const picture = new ImageData(width, height);
+  const flipped = mirrored && across === 0;
   for (let row = 0; row < height; row++) for (let column = 0; column < width; column++) {
-    const at = (width - 1 - column) * (steps[across] as number) + (height - 1 - row) * (steps[up] as number) + slice * (steps[normal(image)] as number);
+    const at = (flipped ? width - 1 - column : column) * (steps[across] as number) + (height - 1 - row) * (steps[up] as number) + slice * (steps[normal(image)] as number);
     const value = Number(values[at]) * (slope || 1) + offset;
     const level = (255 * (value - low)) / (high - low || 1);
     const entry = ids && lut ? 4 * (Number(ids[at]) - (lut.min ?? 0)) : -1;

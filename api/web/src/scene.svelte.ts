@@ -157,13 +157,20 @@ export class Scene<V extends Viewer = Viewer> {
     return (this.image?.global_min ?? 0) < AIR;
   }
 
-  /** Say what is at a place in millimetres. */
-  tell(mm: number[]): void {
-    if (this.image) this.place = readout(mm, this.image, this.labels, this.geometry, this.viewer.labelAt(mm));
+  private told: number[] | undefined;
+  /** Say what is at a place in millimetres; at the one told last unless another is given. */
+  tell(mm = this.told): void {
+    this.told = mm;
+    if (this.image && mm) this.place = readout(mm, this.image, this.labels, this.geometry, this.viewer.labelAt(mm));
+  }
+
+  /** Whether the patient's right is on the left; what has no sides is shown as the file has it. */
+  get mirrored(): boolean {
+    return this.radiological || !this.geometry;
   }
 
   private look(viewer: V): void {
-    if (viewer.opts.isRadiologicalConvention !== this.radiological) viewer.setRadiologicalConvention(this.radiological);
+    if (viewer.opts.isRadiologicalConvention !== this.mirrored) viewer.setRadiologicalConvention(this.mirrored);
     viewer.crosshair(this.crosshair);
     this.slice = viewer.slice();
   }
