@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import FilePayload, Page, expect
 
 from caps_med import samples
@@ -231,6 +233,24 @@ def test_a_file_may_come_before_the_list_of_models(
     page.unroute("**/v1/models")  # which lets them go on
     wait_for_answer(page)
     expect(page.locator("#segment .title")).to_contain_text("by brain-t1-tissue")
+
+
+def test_the_crosshair_of_a_sagittal_slice_is_seen(
+    opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    """It is as wide as that of other slices: the image is one voxel thin to the right."""
+    file = tmp_path / "sagittal.nii.gz"
+    head = read_image(samples.COLIN27)
+    middle = head.array[:, 44:45]
+    file.write_bytes(encode_image(MedicalImage(middle, head.affine, "nifti"), "nifti"))
+    page = opened("segment")
+    page.locator("#segment input[type=file]").set_input_files(file)
+    wait_for_answer(page)
+    page.locator("#segment .opacity").fill("0")
+    page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => drawn()))")
+    shown = np.asarray(Image.open(io.BytesIO(page.locator(CANVAS).screenshot())).convert("RGB"))
+    coloured = np.ptp(shown.astype(int), axis=-1) > 60
+    assert coloured.any(axis=0).mean() > 0.4 and coloured.any(axis=1).mean() > 0.4
 
 
 def test_a_palette_for_the_colour_blind(opened: Callable[..., Page]) -> None:

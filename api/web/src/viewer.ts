@@ -194,7 +194,10 @@ export class Viewer extends Niivue {
   crosshair(shown: boolean): void {
     const { clientWidth, clientHeight } = this.canvas ?? { clientWidth: 600, clientHeight: 600 };
     const across = Math.min(clientWidth, clientHeight) / (this.opts.sliceType === SLICE_TYPE.MULTIPLANAR ? 2 : 1) || 300;
-    this.setCrosshairWidth(shown ? 150 / across : 0);
+    const { dimsRAS = [], pixDimsRAS = [] } = this.volumes[0] ?? {};
+    const [right = 1, ...others] = [1, 2, 3].map((axis) => (dimsRAS[axis] ?? 1) * (pixDimsRAS[axis] ?? 1));
+    const share = Math.max(right, ...others) / right; // NiiVue's percents are of the size to the right, one voxel of a sagittal slice
+    this.setCrosshairWidth(shown ? (150 * share) / across : 0);
   }
 
   window(low: number, high: number): void {
