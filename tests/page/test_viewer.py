@@ -16,7 +16,7 @@ from playwright.sync_api import FilePayload, Page, expect
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import png
-from tests.page.conftest import check_accessible, pixels, sample
+from tests.page.conftest import check_accessible, pixels, sample, settled
 
 CANVAS = "#segment .view canvas"
 WINDOW = "() => [capsMed.segment.volumes[0].cal_min, capsMed.segment.volumes[0].cal_max]"
@@ -291,6 +291,21 @@ def test_two_models_side_by_side(opened: Callable[..., Page]) -> None:
     )
     page.locator("#segment .against").select_option("")
     expect(page.locator("#segment .view")).to_have_count(1)
+
+
+def test_another_image_takes_the_comparison_away(opened: Callable[..., Page]) -> None:
+    """What lies beside it would be another image's, also where no answer comes."""
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    page.locator("#segment .against").select_option("axon-segmentation")
+    page.wait_for_function("() => capsMed.difference?.volumes.length === 2")
+    settled(page, "segment")
+    page.route("**/v1/images?format=nifti", lambda _: None)  # unanswered
+    sample(page, "segment", "Another head")
+    expect(page.locator("#segment .busy")).to_contain_text("Segmenting colin27.png")
+    shown = "() => ['segment', 'compare', 'difference'].map(name => capsMed[name].volumes.length)"
+    assert page.evaluate(shown) == [0, 0, 0]
 
 
 def test_a_comparison_ends_when_it_is_not_wanted_any_more(opened: Callable[..., Page]) -> None:
