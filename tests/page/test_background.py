@@ -105,6 +105,8 @@ def test_a_reload_loses_nothing(
     )
     check_done(page, wanted, tmp_path)
     expect(page.locator("#segment .summary")).to_contain_text("shown alone")
+    for what in ("shows", "refine", "against"):  # of which nothing can be asked without the image
+        expect(page.locator(f"#segment .{what}")).to_be_disabled()
     check_forgotten(server, job)
 
 
