@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 import caps_med
 from caps_med import samples
@@ -60,6 +60,16 @@ def test_layers_lengths_and_atoms(looked: Page, cut: Path) -> None:
     tiles = looked.locator("#capsules .lengths .tile")
     tiles.last.click()
     expect(tiles.last).to_have_attribute("aria-pressed", "true")
+
+
+@pytest.mark.parametrize("refusals", [True])
+def test_what_cannot_be_read_takes_the_image_before_away(looked: Page) -> None:
+    shown = looked.locator("#capsules .pick img")
+    expect(shown).to_have_count(1)
+    file = FilePayload(name="broken.png", mimeType="image/png", buffer=b"no image")
+    looked.locator("#capsules .drop input").set_input_files(file)
+    expect(looked.locator("#capsules .problem")).to_contain_text("no known format")
+    expect(shown).to_have_count(0)
 
 
 def test_one_point(opened: Callable[..., Page]) -> None:

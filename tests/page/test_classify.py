@@ -205,11 +205,18 @@ class TestUnreadable:
         page = classified("tiny-efficient")
         shown, problem = page.locator(f"{VIEW} .pick img"), page.locator(f"{VIEW} .problem")
         expect(shown).to_have_count(1)
+        stack = MedicalImage(np.zeros((1, 32, 32, 3), np.uint8), np.eye(4), "nifti")
+        content = encode_image(stack, "nifti")
+        file = FilePayload(name="stack.nii.gz", mimeType="application/gzip", buffer=content)
+        page.locator(f"{VIEW} .drop input").set_input_files(file)
+        expect(page.locator(f"{VIEW} .slices")).to_contain_text("2 of 3")
+        settled(page, "classify")
         cut = encode_image(PICTURE, "png")[:60]
         file = FilePayload(name="cut.png", mimeType="image/png", buffer=cut)
         page.locator(f"{VIEW} .drop input").set_input_files(file)
         expect(problem).to_contain_text("the file is cut")
         expect(shown).to_have_count(0)
+        expect(page.locator(f"{VIEW} .slices")).to_have_count(0)
         expect(page.locator(f"{VIEW} .title")).to_have_count(0)
 
 
