@@ -49,3 +49,8 @@ def test_files_of_channels_are_segmented_together(
     expected = caps_med.load_model("two", models).segment([flair, t1])
     np.testing.assert_array_equal(answer.array, expected.array)
     assert (expected.array != caps_med.load_model("two", models).segment([t1, flair]).array).any()
+    both = tmp_path / "both.nii.gz"
+    MedicalImage(np.concatenate([voxels, voxels]), np.diag([-1.0, 1, 2, 1]), "nifti").save(both)
+    page.locator("#segment input[type=file]").first.set_input_files(both)
+    expect(page.locator("#segment .title")).to_contain_text("both.nii.gz")
+    expect(page.locator("#segment .channels")).to_have_count(0)
