@@ -1,6 +1,6 @@
 /** Long calls: the service answers with a job, which is followed to its result, also after a reload of the page. */
 import { formatted } from './catalog.svelte.js';
-import { call, hear, isSilence, json, newToken, Problem, post, unlessSilent } from './service.svelte.js';
+import { call, hear, isSilence, json, newToken, pause, Problem, post, unlessSilent } from './service.svelte.js';
 import { note } from './tab.js';
 import type { Say } from './work.svelte.js';
 
@@ -13,7 +13,7 @@ export interface Left { name: string; model: string; token: string; id?: string 
 
 const OVER = ['succeeded', 'failed'];
 const SLOT = 'caps-med-job';
-const PAUSE = 1000; // ms before what was interrupted, or is not there yet, is asked for again
+const PAUSE = 1; // seconds before what was interrupted, or is not there yet, is asked for again
 const NOT_WANTED = 60_000; // ms for which a job is looked for to be deleted
 
 /** The job that went on when this tab was reloaded. It goes with the tab. */
@@ -53,7 +53,7 @@ async function begunAndFollowed(path: string, fields: object, what: Pick<Left, '
     left.id = await idOf(post(`${path}&async`, fields, signal, keyed(left)));
   } catch (error) {
     if (signal.aborted) void begun(left, AbortSignal.timeout(NOT_WANTED)).then(drop, () => undefined);
-    if (signal.aborted || !isSilence(error)) sessionStorage.removeItem(SLOT); // else the service may have got it
+    if (signal.aborted || !isSilence(error)) forget(left); // else the service may have got it
     throw error;
   }
   remember(left);
@@ -63,6 +63,8 @@ async function begunAndFollowed(path: string, fields: object, what: Pick<Left, '
 const JOBS = 'v1/inference-jobs';
 const keyed = ({ token }: Left) => ({ 'Idempotency-Key': token });
 const remember = (left: Left): void => note(SLOT, JSON.stringify(left));
+/** Of one that is stopped, the tab may have the next one by then. */
+const forget = ({ token }: Left): void => { if (leftBehind()?.token === token) sessionStorage.removeItem(SLOT); };
 const idOf = async (answer: Promise<Response>): Promise<string> => ((await (await answer).json()) as Job).id;
 const drop = (id: string) => call(`${JOBS}/${id}`, { method: 'DELETE' }).catch(() => undefined);
 
@@ -76,7 +78,7 @@ async function begun(left: Left, signal: AbortSignal): Promise<string> {
         throw new Problem('the upload was cut off', `The page was reloaded before ${left.name} was uploaded: choose it again.`, error.code);
       if (!isSilence(error) && (error as Problem).code !== 'not_finished') throw error;
     }
-    await pause(signal);
+    await pause(PAUSE, signal);
   }
 }
 
@@ -92,7 +94,7 @@ export async function followed(left: Left, signal: AbortSignal, say: Say): Promi
     const answer = await call(`${JOBS}/${id}/result`, { signal });
     return new Response(await answer.blob(), { headers: answer.headers });
   } finally {
-    sessionStorage.removeItem(SLOT);
+    forget(left);
     if (id) void drop(id);
   }
 }
@@ -101,15 +103,10 @@ export async function followed(left: Left, signal: AbortSignal, say: Say): Promi
 async function over(path: string, signal: AbortSignal, told: (job: Job) => void): Promise<void> {
   for (let state = ''; ;) {
     const heard = (job: Job) => { state = job.state; told(job); };
-    await json<Job>(path).then(heard).catch(unlessSilent);
+    await json<Job>(path, signal).then(heard).catch(unlessSilent);
     if (!OVER.includes(state)) await hear(`${path}/events`, signal, { job: heard }).catch(unlessSilent);
     signal.throwIfAborted();
     if (OVER.includes(state)) return;
-    await pause(signal);
+    await pause(PAUSE, signal);
   }
-}
-
-async function pause(signal: AbortSignal): Promise<void> {
-  await new Promise((then) => { setTimeout(then, PAUSE); });
-  signal.throwIfAborted();
 }

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { later } from '../src/background.js';
+import { later, leftBehind } from '../src/background.js';
 import { call, type Problem, post, service } from '../src/service.svelte.js';
 
 afterEach(() => {
@@ -22,7 +22,7 @@ describe('a job', () => {
       if (path.endsWith('/result')) return new Response('the label map');
       return Response.json({ state: 'succeeded', progress: { done: 1, total: 1 } });
     };
-    vi.stubGlobal('sessionStorage', { setItem: () => undefined, removeItem: () => undefined });
+    vi.stubGlobal('sessionStorage', { getItem: () => null, setItem: () => undefined, removeItem: () => undefined });
     vi.stubGlobal('fetch', vi.fn(async (path: string, { method = 'GET' } = {}) => answer(path, method)));
     const result = await later('v1/x?format=zip', {}, { name: 'a.nii', model: 'm' }, new AbortController().signal, (text) => said.push(text))
       .then((found) => found.text(), (error) => (error as Problem).code);
@@ -37,6 +37,30 @@ describe('a job', () => {
   it('is not sent again and again: it may be what ends the service', async () => {
     const { answer, posts } = await followed(9);
     expect([answer, posts]).toEqual(['job_not_found', 2]);
+  });
+  it('that is stopped leaves the next one in the tab', async () => {
+    const kept = new Map<string, string>();
+    vi.stubGlobal('sessionStorage', { getItem: (slot: string) => kept.get(slot) ?? null, setItem: (slot: string, text: string) => kept.set(slot, text), removeItem: (slot: string) => kept.delete(slot) });
+    let posts = 0;
+    let answer: (found: Response) => void = () => undefined;
+    vi.stubGlobal('fetch', vi.fn(async (path: string, { method = 'GET', signal }: RequestInit = {}) => {
+      signal?.throwIfAborted();
+      if (method === 'POST') {
+        posts += 1;
+        return Response.json({ id: String(posts) });
+      }
+      return path.includes('/1') ? new Promise((found) => { answer = found; }) : new Promise(() => undefined); // a slow service
+    }));
+    const stop = new AbortController();
+    const begin = (name: string, signal: AbortSignal) => later('v1/x?format=zip', {}, { name, model: 'm' }, signal, () => undefined).catch(() => undefined);
+    const first = begin('a.nii', stop.signal);
+    await vi.waitFor(() => expect(leftBehind()?.id).toBe('1'));
+    stop.abort();
+    void begin('b.nii', new AbortController().signal);
+    await vi.waitFor(() => expect(leftBehind()?.id).toBe('2'));
+    answer(Response.json({ state: 'running', progress: { done: 1, total: 2 } }));
+    await first;
+    expect(leftBehind()?.name).toBe('b.nii');
   });
 });
 
