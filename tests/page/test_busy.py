@@ -74,6 +74,16 @@ def test_a_silent_service_is_found_again(opened: Callable[..., Page]) -> None:
     expect(page.locator("#segment .problem")).to_have_count(0)
 
 
+def test_a_model_is_used_whose_service_is_silent(opened: Callable[..., Page]) -> None:
+    """It is chosen: the page knows it from before."""
+    page = opened("models")
+    use = page.locator("#models article", has_text="axon-segmentation").locator(".use")
+    use.wait_for()
+    page.context.route(re.compile("/v1/models$"), lambda route: route.abort())
+    use.click()
+    expect(page.locator("#segment select.model")).to_have_value("axon-segmentation")
+
+
 def test_waiting_draws_as_often_as_its_clock_moves(opened: Callable[..., Page]) -> None:
     """Without a GPU, each frame takes the time of the processor that the answer waits for."""
     page = opened("segment")
