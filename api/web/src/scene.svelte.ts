@@ -69,7 +69,7 @@ export class Scene<V extends Viewer = Viewer> {
   /** Show an image alone. */
   async show(image: NVImage, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
     if (this.failure?.code === TOO_LARGE) this.begin(); // the image before was
-    [this.image, this.labels, this.geometry, this.planes, this.place] = [image, undefined, geometry, planes, ''];
+    [this.image, this.labels, this.geometry, this.planes, this.place, this.told] = [image, undefined, geometry, planes, '', undefined];
     this.window = { low: image.cal_min ?? 0, high: image.cal_max ?? 1 };
     this.flat = (image.dimsRAS ?? []).slice(1, 4).includes(1);
     await this.draw((viewer) => viewer.image(image, geometry, planes));
@@ -81,11 +81,12 @@ export class Scene<V extends Viewer = Viewer> {
     if (labels) labels.opacity = this.opacity;
     this.labels = labels;
     void this.draw((viewer) => viewer.labels(labels));
+    this.tell(); // its label, too
   }
 
   /** Nothing is shown. */
   clear(): void {
-    [this.image, this.labels, this.place, this.slice] = [undefined, undefined, '', undefined];
+    [this.image, this.labels, this.place, this.told, this.slice] = [undefined, undefined, '', undefined, undefined];
     void this.draw((viewer) => viewer.empty());
   }
 
