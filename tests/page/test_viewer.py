@@ -55,6 +55,22 @@ def boxes(page: Page) -> list[float]:
     return [float(page.locator(f"#segment .{name}").input_value()) for name in ("level", "width")]
 
 
+def contrast_over_white(page: Page, selector: str) -> float:
+    """The contrast of a text whose half transparent background lies over bright tissue."""
+    colours = "one => [getComputedStyle(one).color, getComputedStyle(one).backgroundColor]"
+    said = page.locator(selector).evaluate(colours)
+    text, below = ([float(part) for part in re.findall(r"[\d.]+", one)] for one in said)
+    *color, share = below
+    blended = [share * value + (1 - share) * 255 for value in color]
+
+    def luminance(values: list[float]) -> float:
+        linear = [(v / 255 + 0.055) ** 2.4 / 1.055**2.4 for v in values]  # none is nearly black
+        return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+    one, two = sorted([luminance(text), luminance(blended)])
+    return (two + 0.05) / (one + 0.05)
+
+
 def test_window_zoom_and_pan(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     sample(page, "segment", "T1 slice")
@@ -116,6 +132,7 @@ def test_position_and_value_below_the_pointer(
         assert side[0] == wanted[0]
         assert float(side[2:]) == pytest.approx(float(wanted[2:]), abs=0.51)  # within the voxel
     assert float(value.removeprefix("value ")) == pytest.approx(image.array[0][tuple(index)])
+    assert contrast_over_white(page, "#segment .place") >= 4.5  # WCAG 2.2, 1.4.3
 
 
 #: The letters of the next drawing in white: what is written where, in pixels from the upper left.
@@ -180,7 +197,7 @@ def test_keys_and_their_help(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     sample(page, "segment", "T1 slice")
     wait_for_answer(page)
-    canvas = page.locator(CANVAS)
+    canvas = page.get_by_role("application", name="Arrow keys move the crosshair")
     expect(page.locator("#segment .heard")).to_have_text("Segmenting t1.nii.gz: done")
     before = page.evaluate(VOXEL)
     expect(page.locator("#segment .place")).to_have_attribute("aria-live", "off")
