@@ -18,6 +18,7 @@ import itertools
 import json
 import statistics
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,8 +99,10 @@ def run_all(data: str, steps: int, keys: Sequence[tuple[int, int, str]]) -> None
     for seed, count, network in keys:
         key = f"{data}/{network}/{count}/{seed}"
         if key not in results:
+            started = time.process_time()
             results[key] = score(template, pool, test, network, count, seed, steps)
-            print(f"{key}: Dice {results[key]:.4f}", flush=True)
+            seconds = time.process_time() - started
+            print(f"{key}: Dice {results[key]:.4f}, CPU time {seconds:.0f} s", flush=True)
             file_of(data).write_text(json.dumps(results, indent=1) + "\n")
 
 

@@ -278,3 +278,16 @@ def test_an_old_answer_replaces_no_newer_one(
     expect(page.locator("#synthesize .gallery canvas").first).to_have_attribute(
         "aria-label", "Seed 11"
     )
+
+
+def test_without_a_seed_the_one_before_is_taken(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    page = quick(opened("models"))
+    page.locator("nav a", has_text="Synthesize").click()
+    page.locator("#synthesize .seed").fill("7")
+    page.locator("#synthesize .seed").fill("")
+    with page.expect_response(lambda answer: "/synthesize?" in answer.url) as answer:
+        page.locator("#synthesize .blank").click()
+    assert answer.value.ok
+    page.locator(tile(7)).wait_for()
