@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,18 @@ def ignored(root: Path) -> None:
         save(mask, root / label(i))
 
 
+def called_ignore(root: Path) -> None:
+    """As nnU-Net's descriptions name what is not labelled."""
+    for part in ("images", "labels"):
+        (root / part).rename(root / f"{part}Tr")
+    for i in range(6):
+        mask = PAIRS[f"axon-{i:02}"][1].copy()
+        mask[:3] = 2
+        save(mask, root / f"labelsTr/axon-{i:02}.png")
+    labels = {"background": 0, "axon": 1, "ignore": 2}
+    (root / "dataset.json").write_text(json.dumps({"labels": labels}))
+
+
 def instances(root: Path) -> None:
     for i in range(6):
         anywhere = np.random.default_rng(i).permutation(56)  # what has its place may have a side
@@ -146,6 +159,7 @@ BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "masks of 1 and of 255": (some_masks_white, "mixed_masks", ""),
     "a rare class": (a_rare_class, "rare_class", label(2)),
     "255 for not labelled": (ignored, "ignored_value", ""),
+    "a label called ignore": (called_ignore, "ignored_value", ""),
     "maps of instances": (instances, "many_classes", ""),
 }
 

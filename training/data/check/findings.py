@@ -49,7 +49,10 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "many_classes": ("warning", "very many labels, as in instance label maps"),
     "grey_in_colour": ("warning", "grey images saved in colour, among images with real colours"),
     "mixed_masks": ("warning", "some masks use 1, others 255"),
-    "ignored_value": ("warning", "the label 255 among others, which often means 'not labelled'"),
+    "ignored_value": (
+        "warning",
+        "the label 255 among others, or one called ignore, which often means 'not labelled'",
+    ),
     "sides": ("warning", "labels that differ in nothing but the side on which they lie"),
     "too_few": ("warning", "only one case: none can be held out"),
     "one_class": ("error", "images for classification that all have the same class"),
@@ -69,6 +72,8 @@ MANY = 40
 #: Relative difference up to which voxel spacings count as equal.
 SPACING_TOLERANCE = 0.01
 _IGNORED = 255
+#: What nnU-Net's descriptions call a label of voxels that are not labelled.
+_IGNORE = "ignore"
 _COLOUR = "in colour"
 
 
@@ -217,7 +222,8 @@ def card_findings(
         if holder in known or (known and share.label == _IGNORED):
             continue
         name = cases.labels.get(share.label, f"label {share.label}")
-        if share.label == _IGNORED and len(labels) > 1 and share.label not in cases.labels:
+        white = share.label == _IGNORED and len(labels) > 1 and share.label not in cases.labels
+        if white or name.casefold() == _IGNORE:
             what = f"{name} would be learned as a separate class"
             fix = "if it means 'not labelled', replace it with 0"
             yield finding("ignored_value", "", what, fix)
