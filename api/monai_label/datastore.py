@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from anyio import to_thread
@@ -115,6 +116,7 @@ class Datastore:
         self._name, self._model = settings.monai_label_project, settings.monai_label_model
         self.catalogue = Catalogue(projects.store.database)
         self._creating = asyncio.Lock()
+        self._adding = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
     async def project(self, request: Request) -> Project | None:
         """The project of a caller, if there is one yet."""
@@ -171,13 +173,19 @@ class Datastore:
         """
         async with self._creating:
             project = await self.project(request) or await self._created(request)
-        if (known := await self._found(project, name)) is not None:
-            await self._check_same(known.image, content)
-            return known.image
-        (image,) = await self.projects.images.add(project, [Upload(name, content)], [], author)
+        async with self._adding_of(project, name):
+            if (known := await self._found(project, name)) is not None:
+                await self._check_same(known.image, content)
+                return known.image
+            (image,) = await self.projects.images.add(project, [Upload(name, content)], [], author)
         self.projects.scoring.wake()
         note(image=image.id)
         return image
+
+    def _adding_of(self, project: Project, name: str) -> asyncio.Lock:
+        """Held while an image of this name is added: what is sent twice at once is one image."""
+        key = project.id, Upload(name, b"").shown_name
+        return self._adding.setdefault(key, asyncio.Lock())
 
     async def _created(self, request: Request) -> Project:
         if _ID.fullmatch(self._name):

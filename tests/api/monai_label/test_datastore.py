@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -145,6 +146,20 @@ def test_an_image_that_is_sent_again(client: Client, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"Status: 409; .*another image has this name"):
         client.upload_image(volume_file(tmp_path, 2), "MRHead")
     assert client.info()["datastore"]["total"] == total
+
+
+def test_an_image_that_is_sent_twice_at_once(store: Running, tmp_path: Path) -> None:
+    """As by a client that has lost the connection and repeats the request."""
+    content = Path(volume_file(tmp_path, 3)).read_bytes()
+
+    def put(_: int) -> str:
+        url, files = f"{store.address}/datastore/?image=twice", {"file": ("a.nii.gz", content)}
+        return str(http.request("PUT", url, files=files, timeout=60).json()["image"])
+
+    with ThreadPoolExecutor(3) as pool:
+        (image,) = set(pool.map(put, range(3)))
+    named = http.get(f"{store.address}/datastore/image/info", params={"image": "twice"})
+    assert named.status_code == 200 and image
 
 
 def test_names_in_the_file_count(client: Client, tmp_path: Path) -> None:
