@@ -107,8 +107,13 @@ async def scores_of(
 
 
 def compared(base: str, before: Scores, model: str, after: Scores) -> tuple[bool, str]:
-    """Whether a new model takes the place of the one before: if its mean Dice is not lower."""
+    """Whether a new model takes the place of the one before: if its mean Dice is not lower.
+
+    It does not if there is nothing to compare them on.
+    """
     count = len(after.cases)
+    if not count:
+        return False, f"no held-out image is left to compare {model} with {base}, which stays"
     images = f"{count} held-out image{'s' if count != 1 else ''}"
     numbers = f"mean Dice {after.mean:.3f}, before {before.mean:.3f}"
     if after.mean >= before.mean:

@@ -265,6 +265,13 @@ def test_a_model_that_is_not_worse_is_kept() -> None:
     assert "n@1 is worse than m@1 on 1 held-out image, which stays" in message
 
 
+def test_a_model_that_cannot_be_compared_is_not_kept() -> None:
+    """The held-out images were deleted while it was trained."""
+    accepted, message = compared("m@1", Scores([], []), "n@1", Scores([], []))
+    assert not accepted
+    assert message == "no held-out image is left to compare n@1 with m@1, which stays"
+
+
 def test_dice_has_an_interval_over_images() -> None:
     """Of single images there is none, and a label in neither map does not count."""
     scores = Scores([{"a": 0.5, "b": 1.0}, {"a": 0.7}, {}], ["x", "y", "z"]).as_dict(seed=0)
