@@ -171,7 +171,8 @@ def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, I
         ) from error
     with archive:
         for count, info in enumerate(iter(archive.next, None)):
-            archive.members.clear()  # each has a copy of the global headers
+            # each has a copy of the global headers
+            archive.members.clear()  # type: ignore[attr-defined]
             if count >= 2 * limits.max_files:
                 raise _too_many(limits)
             if not (info.isreg() or info.isdir()):
