@@ -36,8 +36,8 @@ class ImageUncertainty:
         entropy: mean normalized entropy of the class probabilities, 0 (sure) to 1 (all classes
             equally probable), over the positions that are labelled as foreground, or over the
             whole image if there are none.
-        flips: mean disagreement of the image and its mirror images, see `Disagreement`: 0 to 3/4, or
-            to 1/2 with a single one. None if it was not asked for.
+        flips: mean disagreement of the image and its mirror images, 0 to 3/4, or to 1/2 with a
+            single one; see `Disagreement`. None if it was not asked for.
         members: mean disagreement of an ensemble's networks, 0 to 1 - 1 / members; None for a
             single network, or if it was not asked for.
         descriptor: ``[N]``, float32: the mean pose vector of each capsule type of the last layer,

@@ -56,7 +56,7 @@ class Disagreement:
     background; 0 where none does. It lies between 0 and 1 - 1 / views.
 
     Attributes:
-        flips: of the image and its mirror images along rows, columns and both, 4 views; of those along
+        flips: of the image and its mirror images along rows, columns and both, 4 views; or along
             rows alone, 2 views, where labels have a side or training mirrored nothing else.
         members: of the networks of an ensemble; None for a single network.
         map: ``[1, *S]``, the same share at each position, over all these views together.

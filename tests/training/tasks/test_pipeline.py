@@ -24,7 +24,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, Normalization, Plane, read_image
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
 from training.cli.train import train as train_app
-from training.data import open_dataset
+from training.data import Source, open_dataset
 from training.data.interpretation import Interpretation
 from training.engine import collapse
 from training.randomization.data import open_label_maps
@@ -385,7 +385,9 @@ def test_what_follows_from_volumes_is_that_of_slices_in_the_chosen_plane(
     assert isinstance(prepared.recipe, SegmentationRecipe)
     assert prepared.recipe.preparation is not None
     assert prepared.recipe.preparation.spacing_mm == spacing
-    assert prepared.source.training[0]["image"].shape[1:] == edges, "they were resampled"
+    assert isinstance(prepared.source, Source)
+    first = prepared.source.training[0]
+    assert first["image"].shape[1:] == edges, "they were resampled"
     dataset = open_dataset(data)
     assert plan_synthesis_for(dataset, CPU, None, plane)["preparation"].spacing_mm == spacing
     wrong = request(data, tmp_path / "wrong", overrides={"preparation": {"plane": "oblique"}})
