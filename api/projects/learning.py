@@ -121,7 +121,8 @@ class Learning:
             changed=await to_thread.run_sync(self._store.mean_edited, project.id, since),
         )
         try:
-            await to_thread.run_sync(self._store.add_round, new, held_out)
+            learned = [image.id for image in training]
+            await to_thread.run_sync(self._store.add_round, new, held_out, learned)
         except (sqlite3.IntegrityError, Refusal) as error:  # deleted, or learning elsewhere
             await to_thread.run_sync(jobs.cancel, job.id)
             raise Refusal(
@@ -241,13 +242,15 @@ class Learning:
 def held_out_of(corrected: Sequence[Image], project: Project) -> frozenset[str]:
     """Which of the corrected images are held out: chosen by the seed in the first round.
 
-    Patients and volumes are held out as a whole, with the images of them that come later.
+    Patients and volumes are held out as a whole, with the images of them that come later. Where all
+    that were held out have been deleted, others are chosen that no round has learned from.
 
     Raises:
-        Refusal: all images are of one patient (422).
+        Refusal: all images are of one patient, or are learned (422).
     """
     groups = groups_of(corrected)
-    chosen = {group for group, image in zip(groups, corrected, strict=True) if image.held_out}
+    pairs = list(zip(groups, corrected, strict=True))
+    chosen = {group for group, image in pairs if image.held_out}
     if not chosen:
         names = list(dict.fromkeys(groups))
         if len(names) < FEWEST:
@@ -256,8 +259,14 @@ def held_out_of(corrected: Sequence[Image], project: Project) -> frozenset[str]:
                 "image of another patient"
             )
             raise Refusal(DATA_NOT_FIT, detail)
-        count = min(max(1, round(project.held_out * len(names))), len(names) - 1)
-        chosen = set(random.Random(project.seed).sample(names, count))  # noqa: S311 - no secret
-    return frozenset(
-        image.id for group, image in zip(groups, corrected, strict=True) if group in chosen
-    )
+        learned = {group for group, image in pairs if image.learned}
+        unseen = [name for name in names if name not in learned]
+        if not unseen:
+            detail = (
+                "none of the images that were held out is left, and rounds have learned from all "
+                "others, so none can be held out: correct a new image, of another patient"
+            )
+            raise Refusal(DATA_NOT_FIT, detail)
+        count = min(max(1, round(project.held_out * len(names))), len(unseen), len(names) - 1)
+        chosen = set(random.Random(project.seed).sample(unseen, count))  # noqa: S311 - no secret
+    return frozenset(image.id for group, image in pairs if group in chosen)

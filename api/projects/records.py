@@ -77,6 +77,7 @@ class Image:
         patient_digest: links images that were read from DICOM files with one Patient ID, which
             cannot be read from it; never shown. None if there was none.
         held_out: whether it belongs to the part that is never trained on.
+        learned: whether a round has been trained on it.
         scored: whether `uncertainty` and the pose are those of the project's present model.
         uncertainty: 0 to 1; None before it is computed, or if the model cannot take the image.
         holder, held_until: who has it to correct, and until when.
@@ -100,6 +101,7 @@ class Image:
     patient: str | None = None
     patient_digest: str | None = None
     held_out: bool = False
+    learned: bool = False
     scored: bool = False
     uncertainty: float | None = None
     holder: str | None = None

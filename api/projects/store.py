@@ -226,8 +226,8 @@ class ProjectStore:
                 (image, author),
             )
 
-    def add_round(self, new: Round, held_out: Iterable[str]) -> None:
-        """Add a round, and mark the images that are held out from now on.
+    def add_round(self, new: Round, held_out: Iterable[str], learned: Iterable[str]) -> None:
+        """Add a round, and mark the images that are held out from now on and those it learns from.
 
         Raises:
             Refusal: another one is not finished (409).
@@ -240,9 +240,11 @@ class ProjectStore:
                     LEARNING, "a round of this project is not finished: wait, or cancel it"
                 )
             _insert(connection, "rounds", asdict(new))
-            connection.executemany(
-                "UPDATE images SET held_out = 1 WHERE id = ?", [(image,) for image in held_out]
-            )
+            for column, images in (("held_out", held_out), ("learned", learned)):
+                connection.executemany(
+                    f"UPDATE images SET {column} = 1 WHERE id = ?",  # noqa: S608 - our own text
+                    [(image,) for image in images],
+                )
 
     def rounds(self, project: str) -> list[Round]:
         """The rounds of a project, the oldest first."""

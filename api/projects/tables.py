@@ -48,6 +48,7 @@ CREATE TABLE IF NOT EXISTS images (
     patient TEXT,
     patient_digest TEXT,
     held_out INTEGER NOT NULL DEFAULT 0,
+    learned INTEGER NOT NULL DEFAULT 0,
     scored INTEGER NOT NULL DEFAULT 0,
     uncertainty REAL,
     holder TEXT,
@@ -106,6 +107,7 @@ ADDED = (
     *(Column(table, "warnings", "TEXT NOT NULL DEFAULT '[]'") for table in ("images", "labels")),
     Column("images", "patient", "TEXT"),
     Column("images", "patient_digest", "TEXT"),
+    Column("images", "learned", "INTEGER NOT NULL DEFAULT 0"),
 )
 
 T = TypeVar("T", Project, Image, LabelVersion, Round)
@@ -126,6 +128,7 @@ _READ: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
         "shape": _tuple,
         "affine": _tuple,
         "held_out": bool,
+        "learned": bool,
         "scored": bool,
         "warnings": _tuple,
     },

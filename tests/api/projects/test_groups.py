@@ -64,6 +64,15 @@ def test_images_of_a_single_patient_are_not_learned_from() -> None:
     assert len(held_out_of(of_patients(["a", "a", None]), project_of())) in (1, 2)
 
 
+def test_what_was_learned_is_not_held_out_where_the_held_out_part_was_deleted() -> None:
+    images = of_patients(["a", "b", "b", "c", "c", "d"])
+    before = [replace(one, learned=True) for one in images[:4]]
+    for seed in range(9):
+        assert held_out_of([*before, *images[4:]], project_of(seed=seed, held_out=0.6)) == {"5"}
+    with pytest.raises(Refusal, match="correct a new image, of another patient"):
+        held_out_of([*before, images[4]], project_of())
+
+
 def test_names_tell_the_slices_of_a_volume() -> None:
     names = [f"{scan}_slice_{k}.png" for scan in ("one", "two") for k in range(3)]
     chosen = held_out_of(called(*names), project_of())

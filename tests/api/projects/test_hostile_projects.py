@@ -287,13 +287,13 @@ def test_no_round_of_a_deleted_project_is_kept(tmp_path: Path) -> None:
         project=project.id, round=1, job="j", state="training", created=0.0, base="m@1",
         corrected=2, trained_on=1, held_out=1,
     )  # fmt: skip
-    store.add_round(one, [])
+    store.add_round(one, [], [])
     with pytest.raises(Refusal, match="is not finished"):  # another service was first
-        store.add_round(one, [])
+        store.add_round(one, [], [])
     store.delete_project(project.id)
     assert store.open_rounds() == []
     with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
-        store.add_round(one, [])
+        store.add_round(one, [], [])
 
 
 def test_an_image_is_deleted_once(tmp_path: Path) -> None:

@@ -80,11 +80,11 @@ def during(running: Any, over: Event) -> None:  # noqa: ANN401 - a coroutine
 def test_a_project_has_one_open_round(store: ProjectStore) -> None:
     """Also where two begin at once, and the second counts the first."""
     project = project_of(store, "a")
-    store.add_round(round_of(project), [])
+    store.add_round(round_of(project), [], [])
     with pytest.raises(Refusal, match="is not finished"):
-        store.add_round(round_of(project, 2), [])
+        store.add_round(round_of(project, 2), [], [])
     store.change_round(round_of(project), state="failed")
-    store.add_round(round_of(project, 2), [])
+    store.add_round(round_of(project, 2), [], [])
     found = store.open_round(project.id)
     assert found is not None and found.round == 2
 
@@ -118,7 +118,7 @@ def test_a_round_that_cannot_be_followed_holds_up_no_other(
     monkeypatch.setattr(learning_module, "PAUSE", 0.01)
     broken, good = project_of(store, "a"), project_of(store, "b")
     for project in (broken, good):
-        store.add_round(round_of(project), [])
+        store.add_round(round_of(project), [], [])
     followed, asked = Event(), []
 
     class Jobs:
@@ -193,7 +193,7 @@ def test_images_from_before_their_warnings_and_patients_were_kept(
     with store.database.transaction() as connection:
         for table in ("images", "labels"):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN warnings")
-        for column in ("patient", "patient_digest"):
+        for column in ("patient", "patient_digest", "learned"):
             connection.execute(f"ALTER TABLE images DROP COLUMN {column}")
     again = ProjectStore(tmp_path / "projects.sqlite3", 10**9, 10**7)
     assert again.image(project.id, before.id) == before

@@ -80,6 +80,13 @@ def test_a_round_trains_and_tells_whether_the_model_is_better(
     listed = client.get("/v1/models").json()["models"]
     assert (trained in [model["name"] for model in listed]) is better
 
+    for image in images:
+        if image["held_out"]:
+            assert client.delete(f"{project}/images/{image['id']}").status_code == 204
+    refused = client.post(f"{project}/learn", data=TINY)
+    assert code(refused) == (422, "data_not_fit"), "the others were learned"
+    assert "learned from all others" in refused.json()["detail"]
+
 
 def test_deleting_a_project_cancels_its_training(client: httpx.Client, create: Create) -> None:
     project = create()
