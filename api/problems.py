@@ -51,6 +51,13 @@ MISDIRECTED = "misdirected"
 DISK_FULL, STORAGE = "disk_full", "storage_unavailable"
 
 
+#: Detail of the refusal of a request with the idempotency key of another one.
+KEY_REUSED = (
+    "an earlier request, for something else, has this Idempotency-Key: give each request its own, "
+    "and repeat a request as it was"
+)
+
+
 class ProblemType(NamedTuple):
     """The HTTP status of a code, and what it means."""
 

@@ -23,6 +23,7 @@ from api.observe import log_failure
 from api.problems import (
     DEADLINE,
     JOB_NOT_FOUND,
+    KEY_REUSED,
     NOT_FINISHED,
     NOT_READY,
     OVERLOADED,
@@ -31,7 +32,7 @@ from api.problems import (
     problem,
     unexpected,
 )
-from caps_med.errors import InputTooLarge
+from caps_med.errors import InputTooLarge, InvalidParameter
 from caps_med.inference.passes import Cancelled, cancelled_unless
 from caps_med.inference.progress import reporting_to
 
@@ -77,16 +78,20 @@ class InferenceJobs:
         Raises:
             Refusal: too many jobs or bytes are held (503).
             InputTooLarge: the input alone is over the limit.
+            InvalidParameter: the earlier one asks for something else.
         """
-        owner = _owner()
+        owner, digest = _owner(), record.known("input_sha256")
+        asked = f"{work.operation} {work.model.bundle.name} {digest}"
         if token and (earlier := self._with_token(owner, token)):
+            if earlier.asked != asked:
+                raise InvalidParameter(KEY_REUSED)
             return earlier
         size = held_bytes(work.source)
         self._check_room(owner, size)
         charge_work(work.call.cost(work.model).positions)
         request, warnings = str(record.known("request")), record.known("warnings")
         job = InferenceJob(
-            work, owner, request, token, form, None if warnings is None else str(warnings)
+            work, owner, request, asked, token, form, None if warnings is None else str(warnings)
         )
         self._jobs[job.id] = job
         self._count.take(owner, 1)

@@ -31,6 +31,7 @@ from api.metrics import Metrics
 from api.problems import (
     DATA_NOT_FIT,
     JOB_NOT_FOUND,
+    KEY_REUSED,
     OVERLOADED,
     PICTURE_NOT_FOUND,
     QUOTA,
@@ -199,6 +200,8 @@ class Jobs:
         options.check(task)
         _ = options.interpretation  # before anything is unpacked
         if token and (before := self.store.by_token(token)):
+            if (before.task, before.name, before.options) != (task, name, options):
+                raise InvalidParameter(KEY_REUSED)
             return before
         if (data is None) == (archive is None):
             raise InvalidParameter("send the part 'archive', or the name of a data set as 'data'")

@@ -310,6 +310,19 @@ def test_a_key_repeats_a_request_without_a_second_job(models: Path, sliced: byte
         assert first.headers["Location"] == second.headers["Location"] != other.headers["Location"]
 
 
+def test_a_key_of_another_request_is_refused(models: Path, sliced: bytes) -> None:
+    """Its job would be the result of another image."""
+    empty = MedicalImage(np.zeros((1, 16, 16, SLICES), np.float32), np.eye(4), format="nifti")
+    with serve(models) as server:
+        named = {"Idempotency-Key": "a"}
+        first = submit(server, sliced, headers=named)
+        refused = submit(server, encode_image(empty, "nifti"), headers=named)
+        assert code(refused) == (422, "invalid_parameter")
+        assert "Idempotency-Key" in refused.json()["detail"]
+        again = submit(server, sliced, headers=named)
+        assert again.headers["Location"] == first.headers["Location"]
+
+
 def found_by(server: Running, token: str, **headers: str) -> httpx.Response:
     """The job that a request with this idempotency key has begun."""
     url = f"{server.address}/v1/inference-jobs"

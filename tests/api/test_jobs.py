@@ -75,6 +75,8 @@ def test_an_archive_becomes_a_model_that_is_served_at_once(
     asked = client.train("segmentation", "mine", archive, token=once, **stated, **chosen)
     again = client.train("segmentation", "mine", archive, token=once, **stated, **chosen)
     assert again["id"] == asked["id"]
+    with pytest.raises(ServiceError, match="Idempotency-Key"):
+        client.train("segmentation", "another", archive, token=once, **stated, **chosen)
     events = list(client.follow(asked["id"]))
     job = client.job(asked["id"])
     assert (job["state"], job["model"]) == ("succeeded", "mine@1"), job
