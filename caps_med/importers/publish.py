@@ -109,8 +109,11 @@ def import_bundle(folder: Path | str, repository: ModelRepository, name: str) ->
     """
     repository.check_name(name)
     folder = Path(folder)
-    if not folder.is_dir():
-        raise InvalidBundle(f"{folder} is not a bundle folder")
+    if not (folder / "configs" / "metadata.json").is_file():
+        raise InvalidBundle(
+            f"{folder} is not a bundle folder, which has configs/metadata.json, as `caps-med export "
+            "--format bundle` writes it"
+        )
     given = Bundle(folder.name, 1, folder)
     network = given.load_network()
     half = given.metadata.weights.dtype == "float16"

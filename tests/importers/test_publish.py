@@ -220,8 +220,12 @@ def test_an_exported_model_comes_back_bit_by_bit(imported: Path, tmp_path: Path)
 
 def test_a_folder_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
     repository = ModelRepository(tmp_path / "models")
-    with pytest.raises(InvalidBundle, match="nowhere is not a bundle folder"):
-        import_bundle(tmp_path / "nowhere", repository, "new")
-    with pytest.raises(InvalidBundle, match=r"metadata\.json cannot be read"):
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(InvalidBundle, match=rf"{folder.name} is not a bundle folder.*configs"):
+            import_bundle(folder, repository, "new")
+    metadata = tmp_path / "configs" / "metadata.json"
+    metadata.parent.mkdir()
+    metadata.write_text("{")
+    with pytest.raises(InvalidBundle):
         import_bundle(tmp_path, repository, "new")
     assert not repository.root.exists()
