@@ -111,8 +111,8 @@ def import_bundle(folder: Path | str, repository: ModelRepository, name: str) ->
     folder = Path(folder)
     if not (folder / "configs" / "metadata.json").is_file():
         raise InvalidBundle(
-            f"{folder} is not a bundle folder, which has configs/metadata.json, as `caps-med export "
-            "--format bundle` writes it"
+            f"{folder} is not a bundle folder, which has configs/metadata.json: write one with "
+            "`caps-med export --format bundle`"
         )
     given = Bundle(folder.name, 1, folder)
     network = given.load_network()
