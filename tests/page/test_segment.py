@@ -291,7 +291,11 @@ class TestRefused:
         self, opened: Callable[..., Page]
     ) -> None:
         page = opened("segment")
+        page.route("**/v1/models", lambda _: None)  # unanswered
+        page.reload()
         page.locator("#segment input[type=file]").set_input_files([samples.AXONS, samples.COLIN27])
+        expect(page.locator("#segment .busy")).to_contain_text("Reading the models")
+        page.unroute("**/v1/models")  # which lets them go on
         problem = page.locator("#segment .problem")
         expect(problem).to_contain_text("brain-t1-tissue takes one image at a time")
         sample(page, "segment", "T1 slice")
