@@ -199,10 +199,14 @@ class Jobs:
         ModelRepository.check_name(name)
         options.check(task)
         _ = options.interpretation  # before anything is unpacked
-        if token and (before := self.store.by_token(token)):
-            if (before.task, before.name, before.options) != (task, name, options):
+
+        def asked_for(job: Job) -> Job:
+            if (job.task, job.name, job.options) != (task, name, options):
                 raise InvalidParameter(KEY_REUSED)
-            return before
+            return job
+
+        if token and (before := self.store.by_token(token)):
+            return asked_for(before)
         if (data is None) == (archive is None):
             raise InvalidParameter("send the part 'archive', or the name of a data set as 'data'")
         if data is not None and data not in (known := self.data_sets_for(task)):
@@ -221,7 +225,7 @@ class Jobs:
                         token,
                     )  # fmt: skip
 
-            return await to_thread.run_sync(added)
+            return asked_for(await to_thread.run_sync(added))
 
     async def submit_folder(
         self,

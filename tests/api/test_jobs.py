@@ -20,6 +20,7 @@ import training.cli.train
 from api.jobs.files import JobFiles
 from api.jobs.job import Job, Options
 from api.jobs.locks import holder
+from api.jobs.store import JobStore
 from api.jobs.tasks import TASKS as OPTIONS
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
@@ -63,6 +64,21 @@ def refused(call: object, status: int, code: str) -> ServiceError:
         call()  # type: ignore[operator]
     assert (raised.value.status, raised.value.code) == (status, code)
     return raised.value
+
+
+def test_two_requests_with_one_key_that_come_at_once(
+    client: Client, discs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither finds the job of the other before its own data have been checked."""
+    monkeypatch.setattr(JobStore, "by_token", lambda *_: None)
+    archive, once = zipped(discs, "discs/"), "asked once"
+    first, again = (
+        client.train("segmentation", "one", archive, token=once, **TINY) for _ in range(2)
+    )
+    assert first["id"] == again["id"]
+    with pytest.raises(ServiceError, match="Idempotency-Key"):
+        client.train("segmentation", "another", archive, token=once, **TINY)
+    client.cancel(first["id"])
 
 
 @pytest.mark.slow
