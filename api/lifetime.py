@@ -87,25 +87,26 @@ class _Connection:
 
     def __init__(self, receive: Receive, send: Send, body: bool) -> None:
         self._receive, self._send = receive, send
-        self._whole, self._read = asyncio.Event(), False
+        self._whole = asyncio.Event()
         self.begun, self.left = asyncio.Event(), asyncio.Event()
         self.over = False
+        self._unread: Message | None = None
         if not body:
+            self._unread = {"type": "http.request", "body": b"", "more_body": False}
             self._whole.set()
 
     async def receive(self) -> Message:
         """Pass the body to the app, and after it that the client has disconnected."""
+        if self._unread is not None:
+            empty, self._unread = self._unread, None
+            return empty
         if self._whole.is_set():
-            if not self._read:
-                self._read = True
-                return {"type": "http.request", "body": b"", "more_body": False}
             await self.left.wait()
             return {"type": "http.disconnect"}
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self.left.set()
         if not message.get("more_body", False):
-            self._read = True
             self._whole.set()
         return message
 

@@ -171,7 +171,7 @@ def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, I
         ) from error
     with archive:
         for count, info in enumerate(iter(archive.next, None)):
-            # each has a copy of the global headers
+            # each has a copy of the global headers, and typeshed does not know the list
             archive.members.clear()  # type: ignore[attr-defined]
             if count >= 2 * limits.max_files:
                 raise _too_many(limits)
@@ -202,6 +202,7 @@ class _Member(tarfile.TarInfo):
                 raise InvalidInput(_LARGE_HEADER)
             if self.type in _WITH_RECORDS:
                 _check_records(cast(_Bounded, archive.fileobj).peek(self.size))
+        # typeshed does not know the method
         found: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
         return found
 

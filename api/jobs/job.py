@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
@@ -63,7 +64,7 @@ class Options(BaseModel):
     randomize: Literal[True] | None = None
 
     @classmethod
-    def checked(cls, **given: Any) -> Self:  # noqa: ANN401 - whatever is given
+    def checked(cls, given: Mapping[str, object]) -> Self:
         """The options with these values.
 
         Raises:

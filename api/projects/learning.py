@@ -93,12 +93,9 @@ class Learning:
         held_out = held_out_of(corrected, project)
         training = [image for image in corrected if image.id not in held_out]
         await to_thread.run_sync(self._check_labels, project, training)
-        chosen = Options.checked(
-            start_from=project.model,
-            seed=project.seed,
-            labels=",".join(f"{label}={name}" for label, name in project.foreground.items()),
-            **options,
-        )
+        labels = ",".join(f"{label}={name}" for label, name in project.foreground.items())
+        ours = {"start_from": project.model, "seed": project.seed, "labels": labels}
+        chosen = Options.checked({**options, **ours})
 
         async def fill(folder: Path) -> None:
             await write_cases(folder, training, self._images, self._annotations)

@@ -240,11 +240,11 @@ class ProjectStore:
                     LEARNING, "a round of this project is not finished: wait, or cancel it"
                 )
             _insert(connection, "rounds", asdict(new))
-            for column, images in (("held_out", held_out), ("learned", learned)):
-                connection.executemany(
-                    f"UPDATE images SET {column} = 1 WHERE id = ?",  # noqa: S608 - our own text
-                    [(image,) for image in images],
-                )
+            for query, images in (
+                ("UPDATE images SET held_out = 1 WHERE id = ?", held_out),
+                ("UPDATE images SET learned = 1 WHERE id = ?", learned),
+            ):
+                connection.executemany(query, [(image,) for image in images])
 
     def rounds(self, project: str) -> list[Round]:
         """The rounds of a project, the oldest first."""

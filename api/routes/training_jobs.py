@@ -153,7 +153,7 @@ async def chosen_options(
     ] = False,
 ) -> Options:
     """The training options that the client set."""
-    return Options.checked(**{**locals(), "randomize": randomize or None})
+    return Options.checked({**locals(), "randomize": randomize or None})
 
 
 @router.post(

@@ -76,12 +76,15 @@ def _row(name: str, counts: Mapping[str, int]) -> str:
     return f"| {name} | " + " | ".join(str(counts.get(result, 0)) for result in RESULTS) + " |"
 
 
+#: Where the advice of a message begins: after a colon that is neither that of its first word
+#: (``DICOM: ``) nor in brackets, or with the list of the formats.
+_ADVICE = re.compile(r"(?<=.{6}): (?![^(]*\))| \(allowed")
+
+
 def _general(reason: str) -> str:
     """A reason without the names and numbers of one file, and without the advice after it."""
     whole = re.sub(r"^[^:]+: (?=DICOM:)", "", reason)
-    advised = re.search(r"(?<=.{6}): (?![^(]*\))| \(allowed", whole)
-    short = whole[: advised.start()] if advised else whole
-    return re.sub(r"\b\d+(\.\d+)*\b", "N", short).replace("|", "/")
+    return re.sub(r"\b\d+(\.\d+)*\b", "N", _ADVICE.split(whole)[0]).replace("|", "/")
 
 
 def written(text: str, found: Mapping[str, Summary]) -> str:

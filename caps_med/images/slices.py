@@ -21,6 +21,20 @@ AXCODES: dict[str, tuple[str, str, str]] = {
     "coronal": ("P", "I", "L"),
     "sagittal": ("L", "I", "P"),
 }
+_OPPOSITE = {"S": "I", "I": "S", "P": "A", "A": "P", "L": "R", "R": "L"}
+
+
+def axial_axes(plane: Plane) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Axes of an axial stack ``[slice, row, column]`` that those of a plane run along, and whether
+    they run the same way (1) or the other (-1).
+
+    >>> axial_axes("coronal")
+    ((1, 0, 2), (1, -1, 1))
+    """
+    axial = AXCODES["axial"]
+    same = [code in axial for code in AXCODES[plane]]
+    along = [c if s else _OPPOSITE[c] for c, s in zip(AXCODES[plane], same, strict=True)]
+    return tuple(axial.index(code) for code in along), tuple(1 if one else -1 for one in same)
 
 
 @dataclass(frozen=True, eq=False)

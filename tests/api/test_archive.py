@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import BinaryIO, cast
+from typing import BinaryIO, Literal, cast
 
 import pytest
 
@@ -23,10 +23,12 @@ LIMITS = ArchiveLimits(max_bytes=100_000, max_files=20)
 
 
 def tar_of(
-    *members: tuple[tarfile.TarInfo, bytes], mode: str = "w", format: int = tarfile.PAX_FORMAT
+    *members: tuple[tarfile.TarInfo, bytes],
+    mode: Literal["w", "w:gz"] = "w",
+    format: int = tarfile.PAX_FORMAT,
 ) -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode, format=format) as archive:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=buffer, mode=mode, format=format) as archive:
         for info, content in members:
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))

@@ -114,9 +114,8 @@ class Predictions:
         try:
             _, ids = read_ids(predicted, flat=read_flat(models))
             label = learned(predicted, ids, self.label_values, self.dataset.instances)
-            return matched_label(
-                predicted, label, models[0].bundle.card
-            ), ids if self.objects else None
+            label = matched_label(predicted, label, models[0].bundle.card)
+            return label, ids if self.objects else None
         except InvalidInput as error:
             raise InvalidInput(f"the prediction of {self.name}: {error}") from error
 

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from caps_med.images import Plane
+from caps_med.images.slices import axial_axes
 from training.randomization.config import Randomization
 from training.randomization.label_maps import LabelMaps
-
-#: Axes of an axial stack ``[slice, row, column]`` (to the head, the back, the patient's left) that
-#: the slices, rows and columns of a plane run along, and their directions: see
-#: `caps_med.images.slices.AXCODES`.
-_AXES: dict[Plane, tuple[tuple[int, int, int], tuple[int, int, int]]] = {
-    "axial": ((0, 1, 2), (1, 1, 1)),
-    "coronal": ((1, 0, 2), (1, -1, 1)),
-    "sagittal": ((2, 0, 1), (1, -1, 1)),
-}
 
 
 class Random:
@@ -146,7 +139,7 @@ def _plane_axes(planes: Tensor) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def _axes_on(device: torch.device) -> tuple[Tensor, Tensor]:
-    axes, signs = zip(*_AXES.values(), strict=True)
+    axes, signs = zip(*map(axial_axes, get_args(Plane)), strict=True)
     return torch.tensor(axes, device=device), torch.tensor(signs, device=device).float()
 
 

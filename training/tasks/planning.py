@@ -339,9 +339,10 @@ def _class_weights(shares: list[float]) -> tuple[float, ...]:
     """The inverse root of how often a class is seen, with mean one; of two classes, the second's
     in units of the first's. One that is never seen has the mean.
     """
-    seen = [1 / math.sqrt(max(share, 1e-4)) for share in shares if share]
+    raw = [1 / math.sqrt(max(share, 1e-4)) if share else None for share in shares]
+    seen = [weight for weight in raw if weight is not None]
     mean = sum(seen) / len(seen)
-    weights = [1 / math.sqrt(max(share, 1e-4)) / mean if share else 1.0 for share in shares]
+    weights = [1.0 if weight is None else weight / mean for weight in raw]
     if len(weights) == 2:
         return (round(weights[1] / weights[0], 3),)
     return tuple(round(weight, 3) for weight in weights)

@@ -10,15 +10,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from caps_med.images import MedicalImage, Plane, is_grey
+from caps_med.images.slices import axial_axes
 from training.data.check.histogram import Histogram
 from training.rounding import rounded
-
-#: Of the axes of axial slices (slice, row, column) those of the slices in each plane.
-_AXES: Mapping[Plane, tuple[int, int, int]] = {
-    "axial": (0, 1, 2),
-    "coronal": (1, 0, 2),
-    "sagittal": (2, 0, 1),
-}
 
 
 class _Model(BaseModel):
@@ -43,7 +37,7 @@ class Extent(_Model):
         """Those of slices in another plane, as (slice, row, column); pictures have one plane."""
         if len(self.median) == 2:
             return self
-        order = _AXES[plane]
+        order, _ = axial_axes(plane)
         each = ((name, getattr(self, name)) for name in ("smallest", "median", "largest"))
         return self.model_copy(update={name: tuple(one[k] for k in order) for name, one in each})
 
