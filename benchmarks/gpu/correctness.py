@@ -49,6 +49,8 @@ EM_PROBLEMS = (
     Problem((1, 7, 3, 12, 11, 9), iterations=5),
 )
 _TINY_EM = (Problem((1, 3, 2, 5, 3, 2), iterations=2),)
+#: More votes than 32 bits can count.
+LARGE, _TINY_LARGE = Problem((1, 8, 8, 16, 1500, 1500)), Problem((1, 3, 2, 5, 3, 2))
 
 
 def check_kernels(where: Device) -> dict[str, Any]:
@@ -60,6 +62,7 @@ def check_kernels(where: Device) -> dict[str, Any]:
         )
     ]
     rows += [check_em(problem, where) for problem in (_TINY_EM if where.tiny else EM_PROBLEMS)]
+    rows.append(check_large(_TINY_LARGE if where.tiny else LARGE, where))
     for row in rows:
         print("  ", row["problem"], *(f"{k} {v:.1e}" for k, v in row["errors"].items()), row["ok"])
     same = check_network(where)
@@ -94,6 +97,30 @@ def check(
         "problem": f"{competition} {problem.iterations}x {list(problem.shape)} {dtype}",
         "errors": errors,
         "ok": right,
+    }
+
+
+def check_large(problem: Problem, where: Device) -> dict[str, Any]:
+    """Relative errors of the last row of positions, against routing that row alone, in bfloat16."""
+    routing = Routing(problem.iterations)
+    votes = torch.randn(problem.shape, device=where.device, dtype=torch.bfloat16)
+    above = torch.randn(
+        problem.shape[:1] + problem.shape[2:], device=where.device, dtype=torch.bfloat16
+    )
+    last = [whole[..., -1:, :].clone() for whole in (votes, above)]
+    poison(where, votes.numel())
+
+    def routed(given: Tensor, _: Tensor | None) -> Tensor:
+        return route(given, None, routing, "triton")
+
+    found = [part[..., -1:, :] for part in gradients(routed, votes, None, above)]
+    true = [part.double() for part in gradients(routed, last[0], None, last[1])]
+    names = ("capsules", "by_votes")
+    errors = {n: relative(f, t) for n, f, t in zip(names, found, true, strict=True)}
+    return {
+        "problem": f"last row of {list(problem.shape)} torch.bfloat16",
+        "errors": errors,
+        "ok": all(error <= TOLERANCES[torch.bfloat16][0] for error in errors.values()),
     }
 
 
