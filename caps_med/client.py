@@ -121,6 +121,7 @@ class Client:
         progress: Progress | None = None,
         refine: str | None = None,
         disagreement: bool = False,
+        tta: bool = False,
         map: str | None = None,
     ) -> bytes:
         """The label map of an image, by default in the image's format.
@@ -133,14 +134,16 @@ class Client:
                 Ctrl-C cancels it.
             progress: with `wait`, called with the job as it is: `state`, `position` in the queue,
                 `progress` (`done` and `total` slices), `seconds_left`.
-            refine, disagreement: see `caps_med.inference.Model.segment`.
+            refine, disagreement, tta: see `caps_med.inference.Model.segment`.
             map: ``confidence``, ``entropy``, ``disagreement`` or ``probabilities`` in place of the
                 label map; with ``format="zip"`` beside it.
 
         Raises:
             ServiceError: the service refused the request.
         """
-        asked = {"refine": refine, "disagreement": "true" if disagreement else None, "map": map}
+        switches = {"disagreement": disagreement, "tta": tta}
+        on = {name: "true" for name, given in switches.items() if given}
+        asked = {"refine": refine, **on, "map": map}
         form = {name: value for name, value in asked.items() if value}
         return self._infer(model, "segment", {"image": image}, form, format, wait, progress)
 

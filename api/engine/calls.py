@@ -73,31 +73,34 @@ class Segment(ModelCall[Segmentation]):
 
     Attributes:
         image: ``[C, *S]``.
-        refine, disagreement: see `Model.segment`.
+        refine, disagreement, tta: see `Model.segment`.
         maps: those that the answer keeps besides its labels, see `Model.segment`.
     """
 
     image: MedicalImage
     refine: RefinementChoice | None = None
     disagreement: bool = False
+    tta: bool = False
     maps: tuple[ShownMap, ...] = ()
 
     @property
     def batch_key(self) -> Hashable | None:
         """Size, geometry, refinement and maps; what takes further passes is alone."""
         key = _key("segment", self.image)
-        return None if self.disagreement or key is None else (key, self.refine, self.maps)
+        alone = self.disagreement or self.tta or key is None
+        return None if alone else (key, self.refine, self.maps)
 
     def cost(self, model: Model) -> Cost:
         """The passes over its slices, and the maps."""
         method = model.refinement(self.refine)
         maps, refine = maps_with(method, self.maps), method is not None
-        return costs.segmentation(model, self.image, refine, self.disagreement, maps)
+        return costs.segmentation(model, self.image, refine, self.disagreement, maps, self.tta)
 
     def run(self, model: Model) -> Segmentation:
         """The segmentation."""
         method = model.refinement(self.refine)
-        answer = model.segmenter(self.image, self.disagreement, maps_with(method, self.maps))
+        segmenter = model.segmenter.with_tta(self.tta)
+        answer = segmenter(self.image, self.disagreement, maps_with(method, self.maps))
         return model.refined(self.image, answer) if method else answer
 
     def run_batch(

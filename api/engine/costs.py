@@ -77,15 +77,21 @@ def segmentation(
     refined: bool = False,
     disagreement: bool = False,
     maps: Collection[ShownMap] = PROBABILITIES,
+    tta: bool = False,
 ) -> Cost:
     """Segment an image: an answer of labels and maps, which may be refined.
 
     Args:
         disagreement: whether the views of `Segmenter.views` are segmented, and their votes counted.
         maps: those that the answer keeps.
+        tta: whether the answer is the mean over mirror images.
+
+    Raises:
+        InvalidParameter: `tta`, and the model has learned from no mirror images.
     """
-    network = model.network
-    classes = network.out_channels if isinstance(network, SegmentationNetwork) else 1
+    segmenter = model.segmenter.with_tta(tta)
+    network = segmenter.network
+    classes = network.out_channels
     grid = _grid(model, image)
     voxels = math.prod(image.spatial_shape)
     disagreement = disagreement or "disagreement" in maps
@@ -96,14 +102,15 @@ def segmentation(
     reading += (CLASS_COPIES * classes + ENTROPY_COPIES) * _FLOAT * min(part, ENTRIES)
     working = max(reading, _background_and_pass(network, grid)) + classes * _FLOAT * part
     working += STATISTICS * min(math.prod(grid[1:]), WINDOW**2) + OBJECT_BYTES * voxels
-    views = model.segmenter.views if disagreement else 1
+    if tta:  # a mirror image, the answer to it, and the sum
+        working += (network.in_channels + 2 * classes) * _FLOAT * pass_positions(network, grid)
     if disagreement:
         working += VOTE_BYTES * max(2, classes) * math.prod(grid) + OUTPUT_COPIES * _FLOAT * voxels
     working += _normalized(model, image, grid)
     return Cost(
         held=FIXED + ANSWER_COPIES * voxels * (LABEL_BYTES + _map_bytes(maps, classes)),
         working=max(working, _refining(model, image, classes)) if refined else working,
-        positions=views * total_positions(network, grid),
+        positions=segmenter.passes_over(disagreement) * total_positions(network, grid),
     )
 
 

@@ -75,6 +75,13 @@ async def segment(
             "how far they disagree; the labels stay. Four times the work, or more."
         ),
     ] = False,
+    tta: Annotated[
+        bool,
+        Form(
+            description="Test-time augmentation: average over mirror images, along the axes that "
+            "were mirrored in training. Two or four times the work; often more accurate."
+        ),
+    ] = False,
     map: Annotated[
         ShownMap | None,
         Form(
@@ -112,7 +119,7 @@ async def segment(
     beside = [] if decoded.origin is None or map else [*_OF_DICOM]
     forms = [*_formats(loaded, decoded, map), *beside, "npz", "zip", "json"]
     maps = _maps_of(asked, forms, map)
-    call = Segment(decoded, refine, disagreement or map == "disagreement", maps)
+    call = Segment(decoded, refine, disagreement or map == "disagreement", tta, maps)
     encoded = partial(encode_stored if store else encode, map=map)
     return await asked.answered(Work("segment", loaded, decoded, call, forms, encoded, then))
 

@@ -84,7 +84,7 @@ class SegmentFiles(Action):
             image's own.
         probabilities: also write the probabilities, one channel per class, of volumes as
             ``NAME_probabilities.nii.gz``, of pictures as ``NAME_probabilities.npz``.
-        refine, precision: see `Model.segment`.
+        refine, precision, tta: see `Model.segment`.
         maps: also write these, of volumes as ``NAME_entropy.nii.gz`` and so on, of pictures as
             ``NAME_entropy.png``, whose 255 stands for 1. With ``disagreement`` the tables have it.
     """
@@ -93,12 +93,13 @@ class SegmentFiles(Action):
     probabilities: bool = False
     refine: RefinementChoice | None = None
     precision: Precision = "fp32"
+    tta: bool = False
     maps: tuple[MapName, ...] = ()
 
     command = "segment"
 
     def check(self, model: Model) -> None:  # noqa: D102 - see the base
-        _ = model.segmenter
+        _ = model.segmenter.with_tta(self.tta)
         known_refinement(self.refine)
         known_precision(self.precision)
         _suffix_of(self.format)
@@ -107,6 +108,8 @@ class SegmentFiles(Action):
         more: dict[str, Any] = {"refine": self.refine} if self.refine else {}
         if self.precision != "fp32":
             more["precision"] = self.precision
+        if self.tta:
+            more["tta"] = True
         if self.maps:
             more["maps"] = list(self.maps)
         return {"format": self.format, "probabilities": self.probabilities, **more}
@@ -120,6 +123,7 @@ class SegmentFiles(Action):
             self.read(model, case),
             refine=self.refine,
             precision=self.precision,
+            tta=self.tta,
             maps=(*self.maps, *(PROBABILITIES if self.probabilities else ())),
         )
         written = [_save(result, folder, case.name, case, self.format)]

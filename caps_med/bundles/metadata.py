@@ -364,9 +364,22 @@ class ModelCard(Statement):
         Labels have a side of the body by their names or codes, or the network has learned from no
         image that is mirrored left to right, as far as its recipe is known.
         """
-        augmentations = (self.provenance.recipe.get(k) for k in ("augmentation", "randomization"))
-        unmirrored = any(isinstance(a, dict) and a.get("flip_columns") == 0 for a in augmentations)
+        unmirrored = 0 in self._recorded("flip_columns")
         return unmirrored or have_sides(self.labels.values(), self.codes.values())
+
+    @property
+    def mirrored_axes(self) -> tuple[int, ...]:
+        """Axes along which training mirrored images ``[..., rows, columns]``: of -2 and -1.
+
+        Where the recipe does not say it: left to right alone, unless the model `keeps_sides`.
+        """
+        rows = any(self._recorded("flip_rows"))
+        return (*([-2] if rows else []), *([] if self.keeps_sides else [-1]))
+
+    def _recorded(self, share: str) -> list[Any]:
+        """What the recipe records of a share of changed training images."""
+        augmentations = (self.provenance.recipe.get(k) for k in ("augmentation", "randomization"))
+        return [a[share] for a in augmentations if isinstance(a, dict) and share in a]
 
     @property
     def takes_images(self) -> bool:

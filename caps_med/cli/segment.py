@@ -81,6 +81,14 @@ def segment(
             "1000."
         ),
     ] = "fp32",
+    tta: Annotated[
+        bool,
+        typer.Option(
+            "--tta",
+            help="Test-time augmentation: average over mirror images, along the axes that were "
+            "mirrored in training. Takes two or four times as long and is often more accurate.",
+        ),
+    ] = False,
     confidence: Annotated[
         bool,
         typer.Option(
@@ -187,6 +195,7 @@ def segment(
             probabilities=probabilities,
             refine=method,
             precision=computed,
+            tta=tta,
             maps=maps,
             volume=volume,
         )
@@ -197,8 +206,9 @@ def segment(
         files, source, format=format, jobs=(jobs or 1) > 1, cluster=cluster, resume=resume
     )
     wanted = _Wanted(
-        file, probabilities, method, computed, maps, overwrite, as_json, objects, series, volume
-    )
+        file, probabilities, method, computed, tta, maps, overwrite, as_json, objects, series,
+        volume,
+    )  # fmt: skip
     targets = _check_places(given, to, wanted)
     loaded = caps_med.load_model(model, models)
     for one, target in zip(given, targets, strict=True):
@@ -213,6 +223,7 @@ class _Wanted:
     probabilities: bool
     refine: RefinementChoice | None
     precision: Precision
+    tta: bool
     maps: tuple[MapName, ...]
     overwrite: bool
     as_json: bool
@@ -263,6 +274,7 @@ def _segment_one(
             progress=progress,
             refine=wanted.refine,
             precision=wanted.precision,
+            tta=wanted.tta,
             maps=(*wanted.maps, *(PROBABILITIES if wanted.probabilities else ())),
         )
     places = [str(path) for path in (wanted.out, *beside.values()) if path is not None]

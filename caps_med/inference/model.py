@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
@@ -71,7 +72,12 @@ class Model:
         limits: bounds on the images that it reads; None takes `Limits.of_environment`.
         device: where the network runs; None takes that of `known_device`.
         precision: of segmentation, unless a call specifies another; see `segment`.
+
+    Attributes:
+        tta: whether `segment` averages over mirror images, unless a call says otherwise.
     """
+
+    tta = False
 
     def __init__(
         self,
@@ -87,13 +93,30 @@ class Model:
         self.network: CapsuleNetwork = cancellable(network)
         self.provenance = AnswerProvenance.of(bundle)
 
+    def with_tta(self) -> Model:
+        """The same model with test-time augmentation, unless a call of `segment` says otherwise.
+
+        Raises:
+            WrongTask: it does not segment.
+            InvalidParameter: it has learned from no mirror images.
+        """
+        _ = self.segmenter.with_tta()
+        other = copy.copy(self)
+        other.tta = True
+        return other
+
     def __repr__(self) -> str:
         """Its name, task and network, on one line."""
-        return f"<Model {self.bundle.reference}: {self.task}, {self.bundle.card.network.name}>"
+        return f"<Model {self.reference}: {self.task}, {self.bundle.card.network.name}>"
 
     def _repr_html_(self) -> str:
         """Its card, for notebooks."""
         return card_table(self.bundle.reference, self.bundle.card, self.network)
+
+    @property
+    def reference(self) -> str:
+        """``name@version``, and whether it has test-time augmentation."""
+        return f"{self.bundle.reference} with TTA" if self.tta else self.bundle.reference
 
     @property
     def name(self) -> str:
@@ -159,6 +182,7 @@ class Model:
         refine: RefinementChoice | None = None,
         disagreement: bool = False,
         precision: Precision | None = None,
+        tta: bool | None = None,
         maps: Collection[ShownMap] = PROBABILITIES,
     ) -> Segmentation:
         """Segment an image into a label map in the image's space and format.
@@ -182,6 +206,10 @@ class Model:
                 ``"bf16"`` convolves in bfloat16, which takes two thirds of the time on
                 processors that have it; the answer's warnings say so. See
                 ``docs/results/performance.md`` for the labels that change.
+            tta: test-time augmentation: the mean of the probabilities of the image and its mirror
+                images, as far as the model was trained on such, which takes two or four times as
+                long; see ``docs/results/models.md`` for what it gains. None for the model's own,
+                False unless it is one of `with_tta`.
             maps: the maps that the answer keeps, of ``"probabilities"``, ``"confidence"``,
                 ``"entropy"``, and ``"disagreement"`` as with `disagreement`. Those of a volume
                 take four bytes for each voxel, probabilities for each voxel and class: with
@@ -191,12 +219,14 @@ class Model:
         Raises:
             WrongTask: this model does not segment.
             InvalidParameter: an unknown `precision`, an unknown name in `maps`, an unknown
-                `refine`, or one that the model's labels do not suit.
+                `refine`, or one that the model's labels do not suit; `tta`, and the model has
+                learned from no mirror images.
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
         method = self.refinement(refine)
         kept = maps_with(method, known_maps(maps))
         segmenter = self.segmenter.in_precision(known_precision(precision or self.precision))
+        segmenter = segmenter.with_tta(self.tta if tta is None else tta)
         read = self.read(image, "image")
         with reporting_to(progress):
             answer = segmenter(read, disagreement, kept)
@@ -563,7 +593,7 @@ class Model:
     @property
     def segmenter(self) -> Segmenter:
         """Segments images; for segmentation models."""
-        return self._inferer(Segmenter).in_precision(self.precision)
+        return self._inferer(Segmenter).in_precision(self.precision).with_tta(self.tta)
 
     @property
     def synthesizer(self) -> Synthesizer:

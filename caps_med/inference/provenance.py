@@ -24,6 +24,8 @@ class AnswerProvenance:
 
     `precision` is that of its convolutions, if it is not float32.
 
+    With test-time augmentation, `tta_views` is how many views the answer is the mean of.
+
     For an interpolation, `to_seed` is the second seed and `position` runs from 0 to 1.
     """
 
@@ -37,6 +39,7 @@ class AnswerProvenance:
     position: float | None = None
     input_description: str | None = None
     precision: str | None = None
+    tta_views: int | None = None
 
     @classmethod
     def of(cls, bundle: Bundle) -> AnswerProvenance:
@@ -74,6 +77,7 @@ class AnswerProvenance:
             "position": "Caps-Med-Position",
             "input_description": "Caps-Med-Input-Description",
             "precision": "Caps-Med-Precision",
+            "tta_views": "Caps-Med-TTA-Views",
         }
         found = {names[key]: str(value) for key, value in self.as_dict().items()}
         if self.input_description is not None:

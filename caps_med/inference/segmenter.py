@@ -20,6 +20,7 @@ from caps_med.inference.applied import ImageReader, Shown
 from caps_med.inference.assembling import assembled
 from caps_med.inference.certainty import Certainty
 from caps_med.inference.measures import LabelMeasures, measure_labels
+from caps_med.inference.mirrors import mean_over, mirror_images
 from caps_med.inference.passes import in_one_call, joined, passes
 from caps_med.inference.precision import NOTE, Precision, computed_in
 from caps_med.inference.progress import part_of
@@ -196,6 +197,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
     task, kind = "segmentation", SegmentationNetwork
     #: In which the network computes; see `in_precision`.
     precision: Precision = "fp32"
+    #: Whether the answer is the mean over mirror images; see `with_tta`.
+    tta: bool = False
 
     def in_precision(self, precision: Precision) -> Segmenter:
         """The same in another precision; what it answers says so, if it is not float32."""
@@ -203,6 +206,23 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         other.precision = precision
         named = None if precision == "fp32" else precision
         other.provenance = replace(self.provenance, precision=named)
+        return other
+
+    def with_tta(self, on: bool = True) -> Segmenter:
+        """The same with or without test-time augmentation; answers say of how many views.
+
+        Raises:
+            InvalidParameter: the model has learned from no mirror images.
+        """
+        mirrors = mirror_images(self.card.mirrored_axes)
+        if on and not mirrors:
+            raise InvalidParameter(
+                f"tta: {self.provenance.model} was trained without mirror images, so that there "
+                "are none to average over; leave it out"
+            )
+        other = copy.copy(self)
+        other.tta = on
+        other.provenance = replace(self.provenance, tta_views=1 + len(mirrors) if on else None)
         return other
 
     def __call__(
@@ -221,12 +241,20 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             maps: which maps the answer keeps; the others are in memory only in part. With the
                 disagreement among them it is computed.
 
+        The disagreement with test-time augmentation is that without.
+
         Raises:
             InvalidInput: the network cannot take this image.
             InputTooLarge: at the network's spacing the image is over the limits.
         """
         if not (disagreement or "disagreement" in maps):
             return self.many([image], maps)[0]
+        if self.tta:
+            with part_of(2, 0):
+                mean = self(image, maps=[name for name in maps if name != "disagreement"])
+            with part_of(2, 1):
+                alone = self.with_tta(False)(image, disagreement=True, maps=())
+            return replace(mean, disagreement=alone.disagreement)
         image = self.match_channels(image)
         prepared = self._prepared(image)
         views = self.views
@@ -242,9 +270,14 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         found = disagreement_of(image, prepared, flips, members)
         return replace(answer, disagreement=found)
 
+    def passes_over(self, disagreement: bool = False) -> int:
+        """How many passes over an image its answer takes."""
+        mean = 1 + len(mirror_images(self.card.mirrored_axes)) if self.tta else 0
+        return mean + self.views if disagreement else max(1, mean)
+
     @property
     def views(self) -> int:
-        """How many passes over an image its disagreement takes, the answer's own among them."""
+        """How many passes over an image its disagreement takes, the image's own among them."""
         members = len(self.network.members) if isinstance(self.network, Ensemble) else 0
         return 1 + len(self._flips) + members
 
@@ -405,13 +438,14 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             alone: whether each slice is an image of its own; None for slices of one image.
         """
         margin = MARGIN if self.card.normalization.foreground_only else None
+        mirrors = mirror_images(self.card.mirrored_axes) if self.tta else ()
         call = around_content(
             network, margin, in_one_call(network, slices) if alone is None else alone
         )
 
         def computed(maps: Tensor) -> Tensor:
             with computed_in(self.precision, maps.device):
-                return call(maps)
+                return mean_over(mirrors, call, maps)
 
         return passes(network, computed, slices)
 

@@ -48,6 +48,7 @@ def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
         "coarse": Segment(MedicalImage(air * 100, np.diag([0.7, 0.7, 1, 1]))),
         "floats": Segment(MedicalImage(air.astype(np.float64))),
         "disagree": Segment(MedicalImage(air * 100), disagreement=True, maps=PROBABILITIES),
+        "averaged": Segment(image, tta=True),
         "synthesize": Synthesize(labels, 0, 3),
         "features": Apply(
             lambda model: model.features(labels if model.task == "synthesis" else image).arrays(),

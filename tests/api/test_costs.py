@@ -50,6 +50,8 @@ def peaks() -> Iterator[subprocess.Popen[str]]:
         "brain-tissue refined-labels 104 104 104",
         "brain-t1-tissue uncertainty 256 256",
         "brain-t1-tissue disagree 96 96 60",
+        "brain-t1-tissue averaged 256 256",
+        "hippocampus averaged 40 48 40",
         "brain-t1-tissue features 256 256",
         "brain-t1-tissue features 1 3000",
         "brain-t1-tissue manipulate 256 256",

@@ -57,6 +57,14 @@ def evaluate(
             "tables. May be repeated.",
         ),
     ] = None,
+    tta: Annotated[
+        bool,
+        typer.Option(
+            "--tta",
+            help="For segmentation models: also score each with test-time augmentation, as NAME "
+            "with TTA: averaged over mirror images, as `caps-med segment --tta` does.",
+        ),
+    ] = False,
     segmenter: Annotated[
         str | None,
         typer.Option(
@@ -129,6 +137,8 @@ def evaluate(
     loaded = [Model(one, LIMITS) for one in find_models(repository, model, others, baselines)]
     task = TASKS[loaded[0].task]
     _check_options(context, loaded[0], task.options)
+    if tta:
+        loaded = [one for model in loaded for one in (model, model.with_tta())]
     known = instances or (None if binary else loaded[0].bundle.card.instances)
     request = Request(
         data=data,

@@ -38,7 +38,7 @@ class Evaluator(ABC, Generic[Unit]):
     def __init__(self, dataset: Dataset, models: Sequence[Model], seed: int) -> None:
         self.dataset = dataset.require_complete()
         self.models = tuple(models)
-        self.references = tuple(model.bundle.reference for model in models)
+        self.references = tuple(model.reference for model in models)
         self.seed = seed
 
     @property

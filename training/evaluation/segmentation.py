@@ -57,7 +57,7 @@ class Evaluation:
 
     def dice_of_cases(self) -> dict[str, float]:
         """Case -> Dice of the first model, mean over classes; without cases that have no labels."""
-        reference = self.models[0].bundle.reference
+        reference = self.models[0].reference
         return case_means(r for r in self.rows if r.model == reference).get("dice", {})
 
 
@@ -147,8 +147,8 @@ class SegmentationEvaluator(Evaluator[Case]):
         for model in self.models:
             with naming(unit.images[0]):
                 answer = model.segment(image)
-            self._calibration.add(model.bundle.reference, unit.name, unit.grouped, answer, truth)
-            self._add_rows(model.bundle.reference, unit, answer, truth, objects)
+            self._calibration.add(model.reference, unit.name, unit.grouped, answer, truth)
+            self._add_rows(model.reference, unit, answer, truth, objects)
         for predictions in self._predictions:
             predicted, found = predictions.read(unit.name, self.models)
             known = objects and replace(objects, found=found)
@@ -203,7 +203,7 @@ class SegmentationEvaluator(Evaluator[Case]):
             tolerance=self._tolerance,
             objects="ids" if self._have_objects else "components",
             seed=self.seed,
-            notes=(*self._notes_on(card), *self.notes()),
+            notes=tuple(dict.fromkeys((*self._notes_on(card), *self.notes()))),
             scores=tuple(class_summaries(self._rows, self._compared, self._names, self.seed)),
             comparisons=tuple(
                 class_comparisons(self._rows, self._compared, self._names, self.seed)

@@ -78,7 +78,7 @@ def _classification_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - 
 TASKS: Register[Task] = Register("caps_med.training_tasks", {
     "segmentation": Task(
         SegmentationRecipe, plan_for, load_segmentation, train_segmentation, evaluate_segmentation,
-        _segmentation_report, options=("tolerance", "predictions", "binary", "instances"),
+        _segmentation_report, options=("tolerance", "predictions", "tta", "binary", "instances"),
     ),
     "synthesis": Task(
         SynthesisRecipe, plan_synthesis_for, load_samples, train_synthesis, evaluate_synthesis,

@@ -95,6 +95,32 @@ def test_against_a_baseline_that_is_named_by_its_network(
     assert f"{(ours - theirs).mean():.3f} [" in difference and compared["verdict"] in difference
 
 
+def test_models_are_also_scored_with_test_time_augmentation(
+    discs: Path, repository: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "report"
+    answer = run(
+        "--model", "tiny", "--data", discs, "--out", out, "--models", repository,
+        "--against", "unet", "--tta",
+    )  # fmt: skip
+    assert answer.exit_code == 0, answer.output
+    names = ["tiny@1", "tiny@1 with TTA", "tiny-unet@1", "tiny-unet@1 with TTA"]
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["models"] == names
+    assert {one["against"] for one in summary["comparisons"]} == set(names[1:])
+    assert len(set(summary["notes"])) == len(summary["notes"])
+    model = caps_med.load_model("tiny", repository)
+    with (out / "cases.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["case"] == "case2"]
+    image, mask = (read_image(discs / kind / "case2.png") for kind in ("images", "labels"))
+    truth = MedicalImage((mask.array[:1] == 255).astype(np.uint8), kind="labels")
+    for row, tta in zip(rows[:2], (False, True), strict=True):
+        (scores,) = score_case(model.segment(image, tta=tta), truth, [1])
+        assert float(row["dice"]) == scores.dice
+    page = (out / "report.html").read_text()
+    assert all(name in page for name in names)
+
+
 def test_the_tolerance_of_the_surface_dice(discs: Path, repository: Path, tmp_path: Path) -> None:
     found = {}
     for given in ([], ["--tolerance", 0.5], ["--tolerance", 8]):
