@@ -40,6 +40,11 @@ class ModelSummary(BaseModel):
         description="The method that adapts its labels to each image, unless something else is "
         "asked for; null for none."
     )
+    tta_views: int = Field(
+        description="How many views `tta` averages over; 1 where the model has learned from no "
+        "mirror images, which `segment` then refuses, and of other tasks.",
+        examples=[2],
+    )
     size_bytes: int = Field(description="Size of the weights' file.")
     warnings: list[str] = Field(
         default=[], description="Why newer versions do not answer.", examples=[[]]
@@ -63,6 +68,7 @@ class ModelSummary(BaseModel):
             data=card.provenance.data,
             license=card.license,
             refine=card.refine,
+            tta_views=card.tta_views,
             size_bytes=bundle.weights.stat().st_size if bundle.weights.is_file() else 0,
             warnings=list(warnings),
         )

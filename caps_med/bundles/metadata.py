@@ -376,6 +376,11 @@ class ModelCard(Statement):
         rows = any(self._recorded("flip_rows"))
         return (*([-2] if rows else []), *([] if self.keeps_sides else [-1]))
 
+    @property
+    def tta_views(self) -> int:
+        """Views over which test-time augmentation averages; 1 where there is nothing to mirror."""
+        return 2 ** len(self.mirrored_axes) if self.task == "segmentation" else 1
+
     def _recorded(self, share: str) -> list[Any]:
         """What the recipe records of a share of changed training images."""
         augmentations = (self.provenance.recipe.get(k) for k in ("augmentation", "randomization"))

@@ -90,6 +90,8 @@ def show_model(
     if card.fitted_temperature is not None:
         say(f"temperature: {card.fitted_temperature:g}, fitted on held-out images")
     say(f"preprocessing: {loaded.provenance.preprocessing}")
+    if card.tta_views > 1:
+        say(f"test-time augmentation: {card.tta_views} views, with --tta")
     if card.refine is not None:
         kept = ", largest components" if card.largest_components else ""
         say(f"refined by: {card.refine}{kept}, unless --refine none")

@@ -214,15 +214,15 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         Raises:
             InvalidParameter: the model has learned from no mirror images.
         """
-        mirrors = mirror_images(self.card.mirrored_axes)
-        if on and not mirrors:
+        views = self.card.tta_views
+        if on and views == 1:
             raise InvalidParameter(
                 f"tta: {self.provenance.model} was trained without mirror images, so that there "
                 "are none to average over; leave it out"
             )
         other = copy.copy(self)
         other.tta = on
-        other.provenance = replace(self.provenance, tta_views=1 + len(mirrors) if on else None)
+        other.provenance = replace(self.provenance, tta_views=views if on else None)
         return other
 
     def __call__(
@@ -272,7 +272,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
 
     def passes_over(self, disagreement: bool = False) -> int:
         """How many passes over an image its answer takes."""
-        mean = 1 + len(mirror_images(self.card.mirrored_axes)) if self.tta else 0
+        mean = self.card.tta_views if self.tta else 0
         return mean + self.views if disagreement else max(1, mean)
 
     @property

@@ -125,7 +125,7 @@ def test_the_mirror_images_are_those_of_the_training(
     tmp_path: Path, recipe: dict[str, Any], labels: dict[int, str], axes: Axes
 ) -> None:
     model = write(tmp_path, "trained", recipe, labels=labels)
-    assert model.bundle.card.mirrored_axes == axes
+    assert model.bundle.card.mirrored_axes == axes and model.bundle.card.tta_views == 2 ** len(axes)
     views = 1 + len(mirror_images(axes))
     assert model.segmenter.with_tta().passes_over() == views
     assert model.segment(image(8, 8), tta=True).provenance.tta_views == views
