@@ -21,7 +21,7 @@ from training.data.samples import Sample
 from training.engine.run_folder import RunFolder
 from training.evaluation.statistics import Spread, Verdict, spread_of, verdict
 from training.tasks.overrides import build_recipe
-from training.tasks.planning import plan_for
+from training.tasks.planning import plan_for, plane_of
 from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
@@ -124,7 +124,7 @@ def _recipe(run: AugmentRun) -> SegmentationRecipe:
     from training.engine import distributed
 
     config, dataset = run.config, run.parts.dataset
-    planned = plan_for(dataset, distributed.device(), "2d")
+    planned = plan_for(dataset, distributed.device(), "2d", plane_of(config.segmenter))
     overrides = {"data": dataset.data, "seed": config.seed, **SEGMENTER, **config.segmenter}
     recipe = build_recipe(SegmentationRecipe, [planned, overrides])
     assert isinstance(recipe, SegmentationRecipe)  # noqa: S101 - of this task

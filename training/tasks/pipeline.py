@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import ignite.distributed as idist
 import yaml
@@ -15,7 +15,6 @@ from rich.console import Console
 from caps_med.bundles import Bundle, ModelCard, ModelRepository, Statement
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import Plane
 from caps_med.printing import print_line
 from training.data import Dataset
 from training.data.check.check import by_code
@@ -26,7 +25,7 @@ from training.engine.run_folder import RunFolder
 from training.randomization.data import LabelMapData
 from training.randomization.source import RandomSource
 from training.tasks.overrides import build_recipe
-from training.tasks.planning import taken_as
+from training.tasks.planning import plane_of, taken_as
 from training.tasks.publish import Trained, publish
 from training.tasks.registry import TASKS, Task
 
@@ -239,15 +238,8 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
         card = ModelRepository(request.models).find(model).card
         dims = dims or _dims_of(card)
         values.update(task.recipe.values_of(card.network))
-    planned = task.plan(dataset, distributed.device(), dims, _plane(overrides))
+    planned = task.plan(dataset, distributed.device(), dims, plane_of(overrides))
     return build_recipe(task.recipe, [planned, values, overrides])
-
-
-def _plane(overrides: Mapping[str, Any]) -> Plane:
-    """The plane that recipe values ask for; one that does not exist is refused with the recipe."""
-    preparation = overrides.get("preparation")
-    asked = preparation.get("plane") if isinstance(preparation, Mapping) else None
-    return next((plane for plane in get_args(Plane) if plane == asked), "axial")
 
 
 def _with_dims(request: TrainRequest, overrides: Mapping[str, Any]) -> Mapping[str, Any]:

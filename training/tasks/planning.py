@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -88,6 +88,13 @@ def plan_synthesis_for(
     if not dataset.card:
         return _registered(dataset, dims)
     return plan_synthesis(dataset.card.in_plane(plane), device, dims)
+
+
+def plane_of(overrides: Mapping[str, Any]) -> Plane:
+    """The plane that recipe values ask for; one that does not exist is refused with the recipe."""
+    asked = overrides.get("preparation")
+    asked = asked.get("plane") if isinstance(asked, Mapping) else getattr(asked, "plane", None)
+    return next((plane for plane in get_args(Plane) if plane == asked), "axial")
 
 
 def load_segmentation(

@@ -34,9 +34,16 @@ from tests.training.axons import write_axons
 from tests.training.forked import killed_when, start, succeeds
 from training.augment import AugmentConfig, AugmentFolder, Result, augment
 from training.augment import models as judging
-from training.augment.benefit import BOTH, REAL, _train_and_test, half_synthetic, summarized
+from training.augment.benefit import (
+    BOTH,
+    REAL,
+    _recipe,
+    _train_and_test,
+    half_synthetic,
+    summarized,
+)
 from training.augment.intensity import Scale
-from training.augment.models import threshold_of
+from training.augment.models import AugmentRun, threshold_of
 from training.data import load_source, open_dataset
 from training.data.cases import Cases, FileRef
 from training.data.layouts import discover
@@ -473,6 +480,25 @@ def test_volumes_of_several_classes_come_back_as_such(tmp_path: Path) -> None:
     labels = nibabel.load(tmp_path / "out" / "labels" / "new-00000.nii.gz")
     assert set(np.unique(labels.dataobj)) == {0, 2, 5}
     assert open_dataset(tmp_path / "out").trainable
+
+
+def test_the_segmenter_is_planned_for_slices_of_the_chosen_plane(tmp_path: Path) -> None:
+    """Coronal slices of these volumes have pixels of 5 mm by 1 mm, and are narrow."""
+    volume = np.zeros((96, 80, 12), np.uint8)
+    volume[30:60, 30:50, 3:9] = 1
+    for kind in ("images", "labels"):
+        (tmp_path / kind).mkdir()
+        for k in range(3):
+            image = nibabel.Nifti1Image(volume + k * (kind == "images"), np.diag([1, 1, 5, 1]))
+            nibabel.save(image, tmp_path / kind / f"v{k}.nii.gz")
+    parts: Any = SimpleNamespace(dataset=open_dataset(tmp_path))
+    segmenter = {"preparation": {"plane": "coronal"}}
+    config = configured(tmp_path, segmenter=segmenter)
+    run = AugmentRun(config, AugmentFolder(tmp_path / "out"), parts, None, QUIET)
+    recipe = _recipe(run)
+    assert recipe.preparation is not None
+    assert recipe.preparation.spacing_mm == (5.0, 1.0)
+    assert recipe.crop == 48
 
 
 def test_a_picture_without_labels_in_its_right_fifth_says_nothing_of_the_judge(

@@ -24,7 +24,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, Normalization, Plane, read_image
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
 from training.cli.train import train as train_app
-from training.data import Source, open_dataset
+from training.data import Preparation, Source, open_dataset
 from training.data.interpretation import Interpretation
 from training.engine import collapse
 from training.randomization.data import open_label_maps
@@ -393,6 +393,20 @@ def test_what_follows_from_volumes_is_that_of_slices_in_the_chosen_plane(
     wrong = request(data, tmp_path / "wrong", overrides={"preparation": {"plane": "oblique"}})
     with pytest.raises(InvalidParameter, match=r"preparation\.plane: .*'sagittal'"):
         prepare(wrong, Console(quiet=True))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_crop_is_that_of_the_chosen_plane_however_it_is_given(
+    tmp_path: Path, whole: bool
+) -> None:
+    """From Python, a preparation may be an object; it then takes the place of the planned one."""
+    data = write_volumes(tmp_path / "data", 3, size=(96, 80, 12))
+    given = Preparation(plane="coronal") if whole else {"plane": "coronal"}
+    asked = request(data, tmp_path, overrides={"preparation": given})
+    without = {name: value for name, value in asked.overrides.items() if name != "crop"}
+    recipe = prepare(replace(asked, overrides=without), Console(quiet=True)).recipe
+    assert isinstance(recipe, SegmentationRecipe)
+    assert recipe.crop == 48, "axial slices have room for 80"
 
 
 @pytest.mark.parametrize(("share", "foreground"), [(0.02, 0.5), (0.3, 0.0)])
