@@ -148,6 +148,28 @@ def test_several_classes_and_patients_from_a_list(tmp_path: Path) -> None:
     assert [image.group for image in dataset.images] == ["1", "1", "2"]
 
 
+def test_patients_follow_from_names_as_for_segmentation(tmp_path: Path) -> None:
+    """Slices of a patient are held out together, also if they are of several classes."""
+    for k, picture in enumerate(TRAIN.pictures):
+        folder = tmp_path / "data" / ("benign", "malignant")[k % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(folder / f"p{k // 8}_slice{k:02}.png")
+    dataset = open_classified(tmp_path / "data")
+    assert dataset.card is not None and dataset.card.patients == 5
+    source = load_classified(dataset, tmp_path / "store", PICTURES, 0.2, 0)
+    held_out = {source.groups[i] for i in source.held_out_indices}
+    assert len(held_out) == 1
+    assert not held_out & {source.groups[i] for i in source.training.indices}
+
+
+def test_the_name_of_a_class_is_no_patient(tmp_path: Path) -> None:
+    for k, picture in enumerate(TRAIN.pictures):
+        name = ("benign", "malignant")[k % 2]
+        (tmp_path / name).mkdir(exist_ok=True)
+        Image.fromarray(picture).save(tmp_path / name / f"{name}_patch_{k}.png")
+    assert {image.group for image in open_classified(tmp_path).images} == {""}
+
+
 def test_the_patient_0_of_a_list_is_a_patient(tmp_path: Path) -> None:
     rows = []
     for name, patient in (("a", 0), ("b", 0), ("c", None), ("d", 1)):

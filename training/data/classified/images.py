@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from training.data.cases import FileRef, Part, Unpaired, files_at_present, files_of
+from training.data.groups import whole_of
+from training.data.layouts.naming import stem_of
 
 
 class Found(NamedTuple):
@@ -98,12 +100,12 @@ def collected(
     classes: Sequence[str] | None = None,
     unusable: Iterable[Unpaired] = (),
 ) -> ClassifiedImages:
-    """What a layout found as a data set.
+    """What a layout found as a data set, with patients also from names such as ``p1_slice03``.
 
     Args:
         classes: the names of all classes in their order; None sorts those of the images.
     """
-    listed = list(found)
+    listed = _with_patients(list(found))
     if classes is None:
         classes = sorted({name for each in listed for name in each.classes}, key=natural)
     index = {name: k for k, name in enumerate(classes)}
@@ -120,6 +122,22 @@ def collected(
         exclusive=all(len(each) == 1 for each in sets.values()),
         unusable=tuple(unusable),
     )
+
+
+def _with_patients(found: list[Found]) -> list[Found]:
+    """Images without a patient get the one that their names say, unless none of the classes would
+    have two: names such as ``benign_patch_1`` say the class.
+    """
+    guessed = [
+        f if f.group or f.image.index is not None
+        else f._replace(group=whole_of(stem_of(f.image.path)))
+        for f in found
+    ]  # fmt: skip
+    patients: dict[str, set[str]] = {}
+    for number, each in enumerate(guessed):
+        for name in each.classes:
+            patients.setdefault(name, set()).add(each.group or f"\0{number}")
+    return guessed if any(len(known) > 1 for known in patients.values()) else found
 
 
 def natural(name: str) -> list[tuple[int, int | str]]:
