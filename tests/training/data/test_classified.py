@@ -353,6 +353,18 @@ class TestEitherKind:
         (tmp_path / "notes.txt").write_text("hello")
         assert not isinstance(find_classified(tmp_path), ClassifiedDataset)
 
+    def test_images_and_label_maps_of_other_names_are_no_classes(self, tmp_path: Path) -> None:
+        for kind in ("images", "labels"):
+            (tmp_path / kind).mkdir()
+            for k in range(5):
+                Image.fromarray(TRAIN.pictures[k]).save(tmp_path / kind / f"{kind[0]}{k}.png")
+        text = " ".join(self.checked(tmp_path).split())
+        assert "unpaired" in text and "not ready" in text
+        (tmp_path / "labels").rename(tmp_path / "masks")
+        shutil.copytree(tmp_path / "images", tmp_path / "raw")
+        text = " ".join(self.checked(tmp_path).split())
+        assert "several folders could contain the images" in text and "not ready" in text
+
     @pytest.mark.parametrize(
         ("file", "told"), [("cats/a.png", "are in cats/"), ("a.png", "are in no folder of a class")]
     )
