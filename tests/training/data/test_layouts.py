@@ -242,6 +242,27 @@ def test_stacks_of_different_lengths_are_reported(tmp_path: Path) -> None:
     )
 
 
+def test_label_maps_of_colour_pictures_may_be_an_array_without_a_colour_axis(
+    tmp_path: Path,
+) -> None:
+    """As a volume is, which they are beside grey pictures in an array of three axes."""
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 256, (4, 16, 20, 3), np.uint8)
+    labels = rng.integers(0, 2, (4, 16, 20), np.uint8)
+    for kind, array in (("images", pictures), ("labels", labels)):
+        (tmp_path / kind).mkdir()
+        np.save(tmp_path / kind / "a.npy", array)
+    found = open_dataset(tmp_path)
+    read = [found.read(case) for case in found.require_complete().cases]
+    assert np.array_equal([label.array[0] for _, label in read], labels)
+    assert np.array_equal([np.moveaxis(image.array, 0, -1) for image, _ in read], pictures)
+    np.save(tmp_path / "labels" / "a.npy", labels[:3])
+    assert unpaired(tmp_path) == {"a.npy": "contains 4 pictures, while a.npy contains 3 pictures"}
+    np.save(tmp_path / "images" / "a.npy", labels)
+    np.save(tmp_path / "labels" / "a.npy", labels)
+    assert [case.label.index for case in discover(tmp_path).cases] == [None]
+
+
 def unpaired(root: Path) -> dict[str, str]:
     return {one.path.name: one.what for one in discover(root).unpaired}
 

@@ -41,7 +41,7 @@ def with_stacks(cases: Cases) -> Cases:
         if image.index is not None or len(case.images) > 1:
             spread.append(case)
             continue
-        counts = pictures_in(image.path), pictures_in(case.label.path)
+        counts = _counts(image.path, case.label.path)
         if counts == (None, None):
             spread.append(case)
             continue
@@ -52,6 +52,21 @@ def with_stacks(cases: Cases) -> Cases:
     if stacks == 1 and len({case.group for case in spread}) == 1:
         spread = [replace(case, group="") for case in spread]
     return replace(cases, cases=finished(spread), unpaired=tuple(unpaired))
+
+
+def _counts(images: Path, labels: Path) -> tuple[int | None, int | None]:
+    """How many pictures each file holds; None for a single image.
+
+    An array of three axes is a volume, but beside a stack it is one: label maps of colour pictures.
+    """
+    counts = pictures_in(images), pictures_in(labels)
+    if counts == (None, None):
+        return counts
+    first, second = (
+        _length(path) if count is None else count
+        for path, count in zip((images, labels), counts, strict=True)
+    )
+    return first, second
 
 
 def _cases_of_pair(name: str, part: str, pair: Mapping[str, Path]) -> _Found:
