@@ -135,6 +135,19 @@ def read_channels(
     return stack_channels(images, [_called(*each) for each in enumerate(sources, start=1)])
 
 
+def channels_listed(source: ImageSource) -> int:
+    """How many images a list gives as the channels of one; of anything else, such as a series, 1.
+
+    Raises:
+        InvalidInput: DICOM files among images of other formats.
+    """
+    if not isinstance(source, list | tuple) or is_pair(source):
+        return 1
+    contents = (isinstance(one, bytes) and dicom_layout.recognises(one) for one in source)
+    series = all(map(is_dataset, source)) or any(contents) or _dicom_files(source)
+    return 1 if series else len(source)
+
+
 def _listed(
     sources: Sequence[ImageSource],
     kind: Kind,

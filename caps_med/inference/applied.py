@@ -17,6 +17,9 @@ from caps_med.networks import CapsuleNetwork
 
 N = TypeVar("N", bound=CapsuleNetwork)
 
+#: Added where more files are given than an image has channels.
+ONE_BY_ONE = ", or process several one by one (on the command line with --input)"
+
 
 @dataclass(frozen=True, eq=False)
 class Shown:

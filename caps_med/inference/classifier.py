@@ -15,7 +15,7 @@ from torch import Tensor
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, with_channels
-from caps_med.inference.applied import ImageReader, Shown
+from caps_med.inference.applied import ONE_BY_ONE, ImageReader, Shown
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.slabs import slab_of
@@ -204,7 +204,7 @@ class Classifier(ImageReader[ClassificationNetwork]):
         if count > self.spec.pictures.channels:
             raise InvalidInput(
                 f"{self.provenance.model} takes {self.spec.pictures.channels} channel(s); got "
-                f"{count}: give one image"
+                f"{count}: give one image{ONE_BY_ONE}"
             )
 
     def _present(self, scores: Tensor, probabilities: Tensor) -> Tensor:

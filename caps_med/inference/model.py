@@ -27,6 +27,7 @@ from caps_med.images import (
     one_slice,
     read_image,
 )
+from caps_med.images.files import channels_listed
 from caps_med.inference.applied import AppliedNetwork, ImageReader
 from caps_med.inference.card_table import card_table
 from caps_med.inference.classifier import Classification, Classifier
@@ -549,8 +550,10 @@ class Model:
             index, series: which volume, and which DICOM series, of several; see `read_image`.
 
         Raises:
-            InvalidInput: as of `read_image`.
+            InvalidInput: as of `read_image`; or there are more images than the model has channels.
         """
+        if (count := channels_listed(source)) > 1 and isinstance(self.inferer, ImageReader):
+            self.inferer.check_files(count)
         chosen = index is not None or series is not None
         if isinstance(source, MedicalImage) and source.kind == kind == "labels" and not chosen:
             return source

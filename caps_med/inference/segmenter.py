@@ -16,7 +16,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, with_channels
 from caps_med.images.blocks import blocks
 from caps_med.images.channels import COLOURS, as_picture, is_colour, several_volumes
-from caps_med.inference.applied import ImageReader, Shown
+from caps_med.inference.applied import ONE_BY_ONE, ImageReader, Shown
 from caps_med.inference.assembling import assembled
 from caps_med.inference.certainty import Certainty
 from caps_med.inference.measures import LabelMeasures, measure_labels
@@ -407,7 +407,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             InvalidInput: the network takes fewer channels.
         """
         if count > self.channels:
-            raise InvalidInput(self._wanted_channels(count))
+            raise InvalidInput(f"{self._wanted_channels(count)}{ONE_BY_ONE}")
 
     def _wanted_channels(self, given: int) -> str:
         """The message about an image with another number of channels."""

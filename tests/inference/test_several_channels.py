@@ -192,6 +192,19 @@ def test_a_label_map_is_no_list(files: list[Path]) -> None:
         read_image(files, kind="labels")
 
 
+def test_three_grey_pictures_are_no_colours_of_one(models: Path, tmp_path: Path) -> None:
+    """Whoever gives several files to a model of one channel wants an answer to each."""
+    write_tiny(models, "one", tiny_card("segmentation"))
+    pictures = [tmp_path / f"{k}.png" for k in range(3)]
+    for k, file in enumerate(pictures):
+        MedicalImage(np.full((1, 16, 16), 60 * k, np.uint8), format="png").save(file)
+    told = r"takes 1 channel.*; got 3: .*one by one \(on the command line with --input\)"
+    with pytest.raises(InvalidInput, match=told):
+        caps_med.load_model("one", models).segment(pictures)
+    with pytest.raises(InvalidInput, match=told):
+        caps_med.load_model("digits").classify(pictures)
+
+
 def test_volumes_have_no_colours(models: Path) -> None:
     write_tiny(models, "grey", tiny_card("segmentation"))
     volume = MedicalImage(np.zeros((3, *SHAPE), np.uint8), AFFINE)
