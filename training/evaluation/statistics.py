@@ -21,8 +21,9 @@ from training.rounding import decimals_of, rounded
 CONFIDENCE, RESAMPLES, MEASURED_RESAMPLES = 0.95, 9999, 500
 #: Decimals shown.
 DECIMALS = 3
-#: Means of groups that differ by less, as a share of the largest, are equal.
-_EQUAL = 1e-12
+#: Means of groups that differ by less, as a share of the largest, are equal; to so many decimals of
+#: it, means of resamples are.
+_EQUAL, _EQUAL_DECIMALS = 1e-12, 12
 
 #: With fewer independent cases all differences have one sign by chance in over 5 % of data sets:
 #: an interval would claim too much.
@@ -108,7 +109,7 @@ def spread_of(values: Sequence[float], groups: Sequence[str], seed: int = 0) -> 
     Args:
         values: one per case.
         groups: the group of each case; "" for a case on its own.
-        seed: same seed, same interval.
+        seed: same seed, same interval, whatever the order of the cases.
     """
     if not values:
         return None
@@ -200,11 +201,16 @@ def _interval(values: Floats, groups: Sequence[str], seed: int) -> tuple[float, 
         return float(means[0]), float(means[0])
     from scipy import stats  # takes a second to import, and a service needs it late if at all
 
+    scale = 2.0 ** np.frexp(np.abs(means).max())[1]
+    order = np.lexsort((counts, np.round(means / scale, _EQUAL_DECIMALS)))  # not that of the cases
+    # BCa counts the resamples on either side of the mean: equal ones, of which scores with few
+    # values have many, must not fall on one side for the sake of a rounding error
+    sums, counts = sums[order] / scale, counts[order]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         found = stats.bootstrap(
             (sums, counts),
-            lambda s, n, axis: s.sum(axis) / n.sum(axis),
+            lambda s, n, axis: np.round(s.sum(axis) / n.sum(axis), _EQUAL_DECIMALS),
             paired=True,
             vectorized=True,
             confidence_level=CONFIDENCE,
@@ -212,5 +218,5 @@ def _interval(values: Floats, groups: Sequence[str], seed: int) -> tuple[float, 
             batch=1000,
             rng=np.random.default_rng(seed),
         ).confidence_interval
-    ends = float(found.low), float(found.high)
+    ends = float(found.low * scale), float(found.high * scale)
     return ends if np.isfinite(ends).all() else None

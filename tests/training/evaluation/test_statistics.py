@@ -29,6 +29,22 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     assert first == again != other
 
 
+@pytest.mark.parametrize(
+    "values",
+    [[0.1, 0.2, 0.1, 0.2, 0.1, 0.2, 0.3, 0.3], [0.7, 0.7, 0.7, 0.8, 0.8, 0.9], [0.0, 0.1] * 5],
+)
+def test_an_interval_depends_neither_on_rounding_errors_nor_on_the_order(
+    values: list[float],
+) -> None:
+    """Many resamples have the very mean of the cases, and count half on either side of it."""
+    rng = np.random.default_rng(0)
+    array, groups = np.array(values), names(len(values))
+    near = [array + rng.integers(-1, 2, len(array)) * np.spacing(array) for _ in range(10)]
+    mixed = [rng.permutation(array) for _ in range(5)]
+    found = [spread_of(each.tolist(), groups) for each in (array, *near, *mixed)]
+    assert len({spread.interval for spread in found if spread is not None}) == 1
+
+
 def test_slices_of_one_volume_are_not_independent() -> None:
     """Ten times the same three values say no more than the three."""
     values, groups = [0.2, 0.5, 0.9], ["a", "b", "c"]
