@@ -87,6 +87,8 @@ def refined(image: MedicalImage, answer: Segmentation) -> Segmentation:
     Where the network finds background, it stays. Elsewhere each voxel's label is the one most
     probable under a Gaussian of intensities for each label and the network's probabilities as
     prior; both are fitted to the whole image. The probabilities of a refined answer add up to 1.
+    The background keeps the probability that the network gave it, so that in single voxels beside
+    it, where no label stands out, it is the most probable class but not the answer.
 
     Args:
         image: that was segmented, ``[C, *S]``; every channel has a Gaussian of its own.
