@@ -11,9 +11,10 @@ import shutil
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+from pydantic import model_validator
 
 from caps_med.disk import writing
 from caps_med.errors import InvalidInput
@@ -41,7 +42,16 @@ class Preparation(Preprocessing):
         spatial_dims: 2 for slices, 3 for whole volumes.
     """
 
-    spatial_dims: int = 2
+    spatial_dims: Literal[2, 3] = 2
+
+    @model_validator(mode="after")
+    def _volumes_have_no_neighbours(self) -> Self:
+        if self.spatial_dims == 3 and self.neighbours:
+            raise ValueError(
+                f"neighbours={self.neighbours}: slices have neighbours, whole volumes "
+                "(spatial_dims=3, --dims 3d) have none"
+            )
+        return self
 
 
 class _Entry(NamedTuple):

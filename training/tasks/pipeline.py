@@ -25,7 +25,7 @@ from training.engine.run_folder import RunFolder
 from training.randomization.data import LabelMapData
 from training.randomization.source import RandomSource
 from training.tasks.overrides import build_recipe
-from training.tasks.planning import plane_of, taken_as
+from training.tasks.planning import dims_of, plane_of, taken_as
 from training.tasks.publish import Trained, publish
 from training.tasks.registry import TASKS, Task
 
@@ -233,7 +233,7 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
         saved = request.first_folder.saved(task.recipe, _with_dims(request, overrides), file)
         whole = request.folds and file.exists()
         return request.folder.read_recipe(task.recipe, file) if whole else saved
-    dims, values = request.dims, dict[str, Any]()
+    dims, values = request.dims or dims_of(overrides), dict[str, Any]()
     if model := request.overrides.get("start_from"):
         card = ModelRepository(request.models).find(model).card
         dims = dims or _dims_of(card)

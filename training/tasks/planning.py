@@ -92,9 +92,24 @@ def plan_synthesis_for(
 
 def plane_of(overrides: Mapping[str, Any]) -> Plane:
     """The plane that recipe values ask for; one that does not exist is refused with the recipe."""
-    asked = overrides.get("preparation")
-    asked = asked.get("plane") if isinstance(asked, Mapping) else getattr(asked, "plane", None)
+    asked = _preparation(overrides).get("plane")
     return next((plane for plane in get_args(Plane) if plane == asked), "axial")
+
+
+def dims_of(overrides: Mapping[str, Any]) -> str | None:
+    """The one of `DIMS` that recipe values ask for; None if they leave it open."""
+    asked = _preparation(overrides)
+    if asked.get("spatial_dims") == 3:
+        return "3d"
+    return "2.5d" if asked.get("neighbours") else None
+
+
+def _preparation(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values of a preparation that recipe values give, as such or as an object."""
+    asked = overrides.get("preparation")
+    if isinstance(asked, Preparation):
+        return asked.model_dump(exclude_unset=True)
+    return asked if isinstance(asked, Mapping) else {}
 
 
 def load_segmentation(

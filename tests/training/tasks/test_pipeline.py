@@ -409,6 +409,28 @@ def test_the_crop_is_that_of_the_chosen_plane_however_it_is_given(
     assert recipe.crop == 48, "axial slices have room for 80"
 
 
+def test_how_volumes_are_taken_may_be_a_recipe_value(pairs: Pairs, tmp_path: Path) -> None:
+    """What is planned for volumes follows from it, and slices beside whole volumes are refused."""
+    data = write_volumes(tmp_path / "volumes", 3)
+
+    def planned(data: Path, values: dict[str, int], dims: str | None = None) -> Preparation:
+        overrides = {"preparation": values, "crop": 32}
+        asked = replace(request(data, tmp_path, overrides=overrides), dims=dims)
+        recipe = prepare(asked, Console(quiet=True)).recipe
+        assert isinstance(recipe, SegmentationRecipe) and recipe.preparation is not None
+        return recipe.preparation
+
+    volumes = {"spatial_dims": 3}
+    assert planned(data, volumes) == planned(data, {}, "3d")
+    assert planned(data, volumes).neighbours == 0
+    with pytest.raises(InvalidParameter, match=r"neighbours=1: .* whole volumes .* have none"):
+        planned(data, {**volumes, "neighbours": 1})
+    LAYOUTS["images and labels"](tmp_path / "pictures", pairs)
+    for values in (volumes, {"neighbours": 1}):
+        with pytest.raises(InvalidParameter, match="the data are pictures"):
+            planned(tmp_path / "pictures", values)
+
+
 @pytest.mark.parametrize(("share", "foreground"), [(0.02, 0.5), (0.3, 0.0)])
 def test_half_of_the_crops_lie_around_what_is_rare(
     tmp_path: Path, share: float, foreground: float
