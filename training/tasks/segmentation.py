@@ -294,10 +294,13 @@ def train_segmentation(
 
     network, best = until_it_finds(attempt, recipe.restarts)
     if best.score == 0 and distributed.first():
-        print(
-            f"warning: {recipe.network} found nothing of the held-out labels: train longer, draw "
-            "crops around labels (--foreground 0.5) or choose another --network"
+        found_nothing = (
+            f"{recipe.network} found nothing of the held-out labels: train longer, draw crops "
+            "around labels (--foreground 0.5) or choose another --network"
         )
+        labelled = any(sample["label"].any() for sample in source.validation)
+        no_labels = "what is held out has no labels, so that the scores say nothing: label more"
+        print(f"warning: {found_nothing if labelled else no_labels}")
     return network, best
 
 

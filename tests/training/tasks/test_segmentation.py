@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
 
@@ -31,6 +33,22 @@ def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
     chosen = recipe(discs, epochs=3, steps=40, atoms=8, learning_rate=1e-2)
     _, best = train_segmentation(source, chosen, RunFolder(tmp_path / "run"), resume=False)
     assert best.score > 0.8
+
+
+def test_a_picture_without_labels_in_its_right_fifth_is_no_reason_to_train_longer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 99, (32, 48), np.uint8)
+    labels = np.zeros_like(pixels)
+    labels[8:24, 8:24] = 1
+    for kind, array in (("images", pixels), ("labels", labels)):
+        (tmp_path / kind).mkdir()
+        Image.fromarray(array).save(tmp_path / kind / "a.png")
+    source = load_source(open_dataset(tmp_path), tmp_path / "store")
+    short = recipe(tmp_path, network="unet", crop=32, epochs=1, steps=1)
+    train_segmentation(source, short, RunFolder(tmp_path / "run"), resume=False)
+    said = capsys.readouterr().out
+    assert "warning: what is held out has no labels" in said and "train longer" not in said
 
 
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
