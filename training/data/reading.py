@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from caps_med.errors import CapsMedError, InvalidInput, NotFinite
+from caps_med.errors import CapsMedError, InvalidInput, NotFinite, SeveralVolumes
 from caps_med.images import Kind, MedicalImage, placed_on, stack_channels
 from caps_med.images.channels import as_picture, is_plain_volume
 from caps_med.images.labels import smallest_unsigned
@@ -195,6 +195,9 @@ def _read(reference: FileRef, kind: Kind) -> MedicalImage:
     except NotFinite as error:
         raise BrokenCase("not_finite", reference, "contains NaN or infinity", str(error)) from error
     except CapsMedError as error:
+        if kind == "labels" and isinstance(error, SeveralVolumes):
+            what, fix = f"holds {error.count} volumes", "save that of the image alone"
+            raise BrokenCase("label_values", reference, what, fix) from error
         if kind == "labels" and _is_picture(reference):
             what = "is not a label map"
             raise BrokenCase("label_values", reference, what, str(error)) from error

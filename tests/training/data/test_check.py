@@ -123,6 +123,14 @@ def instances(root: Path) -> None:
         save(anywhere[np.arange(560).reshape(20, 28) // 10], root / label(i))
 
 
+def smoothed(root: Path) -> None:
+    for i in range(6):
+        mask = np.zeros((20, 28), np.uint8)
+        mask[:, 4:20] = 255
+        mask[:, 1:4] = np.random.default_rng(i).permutation(60).reshape(20, 3) + 1
+        save(mask, root / label(i))
+
+
 BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "no label map": (lambda d: (d / label(2)).unlink(), "unpaired", image(2)),
     "no image": (lambda d: (d / image(2)).unlink(), "unpaired", label(2)),
@@ -161,6 +169,7 @@ BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "255 for not labelled": (ignored, "ignored_value", ""),
     "a label called ignore": (called_ignore, "ignored_value", ""),
     "maps of instances": (instances, "many_classes", ""),
+    "masks with soft edges": (smoothed, "label_values", ""),
 }
 
 
@@ -237,6 +246,16 @@ def test_what_is_wrong_with_a_volume_is_reported_by_file(way: str, tmp_path: Pat
     report = open_dataset(tmp_path)
     assert codes(report) == [(code, file)]
     assert not report.trainable
+
+
+def test_a_label_map_of_several_volumes_is_reported_with_what_helps(tmp_path: Path) -> None:
+    """Nothing of a data set is chosen with --volume, which the message names elsewhere."""
+    root = volumes(tmp_path)
+    labels = np.asarray(nibabel.load(file := root / "labels" / "b.nii.gz").dataobj)
+    save_volume(np.stack([labels] * 3, -1), SIDE, file)
+    (found,) = open_dataset(root).findings
+    assert (found.code, found.file) == ("label_values", "labels/b.nii.gz")
+    assert (found.what, found.fix) == ("holds 3 volumes", "save that of the image alone")
 
 
 def test_volumes_of_different_spacings_are_trained_on_at_the_median(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from caps_med.images import MedicalImage, is_grey
 from caps_med.images.channels import is_colour
 from caps_med.wording import counted, size_text
 from training.data.cases import Cases
-from training.data.check.card import DataCard, display_geometry
+from training.data.check.card import ClassShare, DataCard, display_geometry
 
 Severity = Literal["error", "warning"]
 
@@ -26,7 +26,8 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "affine_mismatch": ("error", "image and label map, or two channels, have different affines"),
     "label_values": (
         "error",
-        "a label map in colour or as JPEG, or with fractions, negative values or ids beyond 65535",
+        "a label map in colour or as JPEG, or with fractions, negative values, ids beyond 65535 or "
+        "the greys of smoothed masks",
     ),
     "segments": ("warning", "a DICOM SEG whose segments overlap or are fractional"),
     "label_picture": ("error", "a label map whose values vary like those of a photograph"),
@@ -71,7 +72,7 @@ RARE = 1e-4
 MANY = 40
 #: Relative difference up to which voxel spacings count as equal.
 SPACING_TOLERANCE = 0.01
-_IGNORED = 255
+_IGNORED = _WHITE = 255
 #: What nnU-Net's descriptions call a label of voxels that are not labelled.
 _IGNORE = "ignore"
 _COLOUR = "in colour"
@@ -214,6 +215,13 @@ def card_findings(
         )
     if len(labels) > MANY and not cases.labels:
         what = f"{len(labels)} different labels, up to {labels[-1].label}"
+        if cases.instances is None and _are_smooth_masks(labels):
+            fix = (
+                "save masks of 0 and 255 (from 128 on 255, else 0); if each value is a class, "
+                "choose --instances classes"
+            )
+            yield finding("label_values", "", f"{what}: masks with smoothed edges", fix)
+            return
         fix = "if they are instances, save masks of 0 and 1; if they are classes, ignore this"
         yield finding("many_classes", "", what, fix)
         return
@@ -233,6 +241,13 @@ def card_findings(
             yield finding(
                 "rare_class", holder, f"{name}: {seen} in {counted(share.cases, 'case')}", fix
             )
+
+
+def _are_smooth_masks(labels: Sequence[ClassShare]) -> bool:
+    """Whether a large part of what is labelled is white: masks that were resized, or drawn with
+    soft edges, have greys along their edges.
+    """
+    return labels[-1].label == _WHITE and 4 * labels[-1].voxels > sum(s.voxels for s in labels)
 
 
 def _close(spacing: tuple[float, ...], other: tuple[float, ...]) -> bool:
