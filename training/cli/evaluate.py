@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -134,18 +135,20 @@ def evaluate(
     others = [name.strip() for name in against.split(",") if name.strip()]
     repository = ModelRepository(models)
     baselines = {name: task.networks for name, task in TASKS.items()}
-    loaded = [Model(one, LIMITS) for one in find_models(repository, model, others, baselines)]
+    asked = interpretation_of(binary, instances, None, "")
+    found = find_models(repository, model, others, baselines, asked.instances)
+    loaded = [Model(one, LIMITS) for one in found]
     task = TASKS[loaded[0].task]
     _check_options(context, loaded[0], task.options)
     if tta:
         loaded = [one for model in loaded for one in (model, model.with_tta())]
-    known = instances or (None if binary else loaded[0].bundle.card.instances)
+    known = asked.instances or loaded[0].bundle.card.instances
     request = Request(
         data=data,
         models=loaded,
         out=out,
         seed=seed,
-        interpretation=interpretation_of(binary, known, None, ""),
+        interpretation=replace(asked, instances=known),
         images=images,
         segmenter=None if segmenter is None else Model(repository.find(segmenter), LIMITS),
         changed=robust_images if robust else 0,

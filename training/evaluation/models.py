@@ -9,6 +9,8 @@ from types import MappingProxyType
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
 from caps_med.images.labels import same_name
+from training.data.cases import Instances
+from training.evaluation.answers import labels_of
 
 
 def find_models(
@@ -16,11 +18,13 @@ def find_models(
     reference: str,
     against: Sequence[str] = (),
     baselines: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    instances: Instances | None = None,
 ) -> list[Bundle]:
     """A model and those it is compared with; ``unet`` may stand for ``NAME-unet``.
 
     Args:
         baselines: networks that can be trained for comparison, by task.
+        instances: what the ids of the data are taken as, if it is known.
 
     Raises:
         ModelNotFound: one is missing; for a baseline the message says how to train it.
@@ -46,11 +50,12 @@ def find_models(
                 "image, the other any number, so that their scores differ in meaning: compare "
                 "models of one kind"
             )
-        if not same_labels(one, other):
+        if not same_labels(one, other, instances):
+            alike = ", or their foreground, with --binary" * same_labels(one, other, "binary")
             raise InvalidInput(
                 f"{one.reference} knows the labels {list_labels(one.card.labels)}, "
                 f"{other.reference} {list_labels(other.card.labels)}: compare models of the same "
-                "labels"
+                f"labels{alike}"
             )
     return bundles
 
@@ -61,13 +66,17 @@ def _tells_one(bundle: Bundle) -> bool:
     return spec is not None and spec.exclusive
 
 
-def same_labels(one: Bundle, other: Bundle) -> bool:
+def same_labels(one: Bundle, other: Bundle, instances: Instances | None = None) -> bool:
     """Whether two models have the same labels, so that their answers may be compared.
 
     Those of label maps are matched by number: a name must not have another number. Models of
     classes, whose answers are no label maps, have the same names in the same order.
+
+    Args:
+        one, other: the models.
+        instances: see `labels_of`.
     """
-    labels, others = one.card.labels, other.card.labels
+    labels, others = (labels_of(each.card, instances) for each in (one, other))
     if one.card.classification:
         return list(labels.values()) == list(others.values())
     ids = {same_name(name): i for i, name in labels.items()}

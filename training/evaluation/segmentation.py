@@ -18,6 +18,7 @@ from training.data import Dataset
 from training.data.cases import Case, Track
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
+from training.evaluation.answers import answered, labels_of
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_with_ids
 from training.evaluation.metrics.overlap import ObjectIds, score_case, unit_of
 from training.evaluation.object_ids import ids_are_objects, voxels_of
@@ -117,7 +118,8 @@ class SegmentationEvaluator(Evaluator[Case]):
         #: Of the models, then of the predictions.
         self._compared = (*self.references, *predictions)
         self._tolerance = tolerance
-        self._names = dict(list(models[0].bundle.card.labels.items())[1:])
+        labels = labels_of(models[0].bundle.card, dataset.instances)
+        self._names = dict(list(labels.items())[1:])
         self._rows: list[SegmentationRow] = []
         self._calibration = CalibrationRecord()
         self._card = CardBuilder()
@@ -146,9 +148,10 @@ class SegmentationEvaluator(Evaluator[Case]):
             self._thumbnails.append(thumbnail(unit.name, image, truth))
         for model in self.models:
             with naming(unit.images[0]):
-                answer = model.segment(image)
+                answer, found = answered(model, image, self.dataset.instances)
             self._calibration.add(model.reference, unit.name, unit.grouped, answer, truth)
-            self._add_rows(model.reference, unit, answer, truth, objects)
+            known = objects and replace(objects, found=found)
+            self._add_rows(model.reference, unit, answer, truth, known)
         for predictions in self._predictions:
             predicted, found = predictions.read(unit.name, self.models)
             known = objects and replace(objects, found=found)

@@ -14,6 +14,7 @@ from training.data import Dataset
 from training.data.cases import Case, Track
 from training.data.stacks import LIMITS
 from training.engine.recipe import first_epochs
+from training.evaluation.answers import answered
 from training.evaluation.evaluator import read_matched
 from training.evaluation.segmentation import Evaluation, evaluate
 from training.evaluation.summary import REGIONS, Region, SegmentationSummary, case_means
@@ -186,7 +187,8 @@ def _best_median_worst(dice: Mapping[str, float]) -> list[tuple[str, str, float]
 def _example(evaluation: Evaluation, case: Case, title: str) -> Example:
     first = evaluation.models[0]
     image, truth = read_matched(case, evaluation.dataset, evaluation.models)
-    answers = [model.segment(image) for model in evaluation.models]
+    instances = evaluation.dataset.instances
+    answers = [answered(model, image, instances)[0] for model in evaluation.models]
     others = [one.read(case.name, evaluation.models)[0] for one in evaluation.predictions]
     card = first.bundle.card
     pictures, z = case_pictures(

@@ -11,15 +11,20 @@ from monai.metrics.panoptic_quality import compute_panoptic_quality
 from numpy.typing import NDArray
 
 import caps_med
+from caps_med.bundles import ModelRepository, NetworkSpec
+from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
+from caps_med.inference import Model
 from caps_med.inference.connected import count_objects
-from tests.conftest import tiny_binary, write_tiny
+from tests.conftest import tiny_binary, tiny_card, write_tiny
 from tests.training.data.test_oddities import nuclei, save_cases
 from training.data import open_dataset
 from training.data.instances import as_classes
 from training.data.interpretation import Interpretation
+from training.evaluation.dice import dice
 from training.evaluation.metrics.objects import components, detection, divided
 from training.evaluation.metrics.overlap import ClassScores, ObjectIds, score_case
+from training.evaluation.models import find_models
 from training.evaluation.segmentation import evaluate
 
 
@@ -128,3 +133,27 @@ class TestEvaluation:
         objects, scores = self.scored(model, save_cases(tmp_path / "data", [ids] * 3), "binary")
         assert objects == "components"
         assert [one.objects_true for one in scores] == [2, 2, 2]
+
+    def test_a_model_of_borders_is_compared_by_its_foreground(self, tmp_path: Path) -> None:
+        """Its borders are foreground, too, and still tell its objects apart."""
+        save_cases(tmp_path / "data", [nuclei(9 + 7 * i, i) for i in range(3)])
+        names = {0: "background", 1: "object", 2: "border"}
+        spec = NetworkSpec(name="SegCaps", arguments={"atoms": 4, "out_channels": 3})
+        card = tiny_card("segmentation", None, spec, names)
+        write_tiny(tmp_path, "borders", card.model_copy(update={"instances": "borders"}))
+        write_tiny(tmp_path, "foreground", tiny_binary("UNet", "object"))
+        repository = ModelRepository(tmp_path)
+        with pytest.raises(InvalidInput, match="or their foreground, with --binary"):
+            find_models(repository, "borders", ["foreground"])
+        chosen = find_models(repository, "borders", ["foreground"], instances="binary")
+        models = [Model(bundle) for bundle in chosen]
+        data = open_dataset(tmp_path / "data", interpretation=Interpretation("binary"))
+        found = evaluate(data, models)
+        assert found.summary.labels == {1: "object"}
+        assert {one.class_name for one in found.summary.comparisons} == {"object"}
+        case = data.cases[0]
+        image, truth = data.read(case)
+        answer = models[0].segment(image).array[0]
+        row = next(one for one in found.rows if (one.model, one.case) == ("borders@1", case.name))
+        assert row.scores.dice == dice(answer > 0, truth.array[0] > 0)
+        assert row.scores.objects_found == divided(answer == 1, answer == 2).max()
