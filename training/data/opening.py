@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from training.data.classified.dataset import ClassifiedDataset, find_classified, nothing_found
-from training.data.classified.layouts import CERTAIN, LAYOUTS, SUPPORTED, list_inside
+from training.data.classified.layouts import CERTAIN, SUPPORTED
 from training.data.dataset import Dataset, open_dataset
 from training.data.interpretation import Interpretation
 from training.data.layouts import SUPPORTED as SUPPORTED_WITH_LABELS
@@ -21,8 +21,8 @@ def open_any(
 ) -> Dataset | ClassifiedDataset:
     """Open images with label maps, or images with classes.
 
-    A folder that holds a list of classes is taken for classes where no label maps are found, and a
-    folder of folders of images where these are not those of images and label maps, either.
+    A folder of folders of images, or one that holds a list of classes, is taken for classes only
+    where no label maps are found.
 
     Args:
         track: wraps the iteration over cases while they are checked.
@@ -37,8 +37,7 @@ def open_any(
         dataset = open_dataset(path, track=track)
     else:
         dataset = open_dataset(path, track=track, interpretation=interpretation)
-    layouts = LAYOUTS if dataset.layout == UNSUPPORTED else (list_inside,)
-    if not dataset.cases and (classes := find_classified(path, layouts, track)) is not None:
+    if not dataset.cases and (classes := find_classified(path, track=track)) is not None:
         return classes
     if dataset.layout == UNSUPPORTED:  # of neither kind
         return nothing_found(path, SUPPORTED_WITH_LABELS, SUPPORTED)

@@ -364,6 +364,19 @@ class TestEitherKind:
         shutil.copytree(tmp_path / "images", tmp_path / "raw")
         text = " ".join(self.checked(tmp_path).split())
         assert "several folders could contain the images" in text and "not ready" in text
+        assert "Some are folders of images and label maps" in open_classified(tmp_path).error
+        shutil.rmtree(tmp_path / "raw")
+        assert "images/ and masks/ are folders of images and" in open_classified(tmp_path).error
+
+    def test_label_maps_beside_their_images_are_no_images_of_a_class(self, tmp_path: Path) -> None:
+        """As breast ultrasound is published; one image may have several."""
+        for k, name in enumerate(("cyst/a (1)", "cyst/a (2)", "tumour/a (1)", "tumour/mask")):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            Image.fromarray(TRAIN.pictures[k]).save(tmp_path / f"{name}.png")
+        for name in ("cyst/a (1)_mask", "cyst/a (1)_mask_1", "tumour/a (1)_mask"):
+            Image.fromarray(np.eye(8, dtype=np.uint8)).save(tmp_path / f"{name}.png")
+        found = open_classified(tmp_path)
+        assert len(found.images) == 4 and len(found.strangers) == 3
 
     @pytest.mark.parametrize(
         ("file", "told"), [("cats/a.png", "are in cats/"), ("a.png", "are in no folder of a class")]

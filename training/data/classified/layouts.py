@@ -7,7 +7,7 @@ apply. To add one, write the function and list it here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,14 @@ from training.data.layouts.described import (
     text_at,
     value_at,
 )
-from training.data.layouts.naming import entries, is_image_name
+from training.data.layouts.folders import folder_pairs
+from training.data.layouts.naming import (
+    LABEL_WORDS,
+    entries,
+    is_image_name,
+    is_label_name,
+    without,
+)
 
 #: Column headings of a CSV list, or keys of the entries of a JSON list.
 _CLASS_KEYS = ("class", "classes", "class_name", "diagnosis", "category", "finding", "findings")
@@ -46,6 +53,8 @@ _SEPARATOR = re.compile(r"\s*[|;]\s*")
 _IDX = re.compile(
     r"^(?P<part>.*?)[-_.]?(?P<kind>images|labels)[-_.]idx(?P<axes>\d)[-_.]ubyte(\.gz)?$", re.I
 )
+#: At the end of a name, the number of one of several.
+_NUMBER = re.compile(r"[-_ ]\d+$")
 #: Names of classes, one a line, beside IDX and npz files, which hold numbers.
 _NAMES = "classes.txt"
 _EXAMPLE = '[{"image": "a.png", "class": "benign", "patient": "17"}, ...]'
@@ -162,22 +171,31 @@ def _lists_inside(folder: Path) -> tuple[list[ClassifiedImages], list[InvalidInp
 
 
 def class_folders(folder: Path) -> ClassifiedImages | None:
-    """A folder per class; inside ``train``, ``val`` and ``test`` where these exist."""
-    if not folder.is_dir():
+    """A folder per class; inside ``train``, ``val`` and ``test`` where these exist.
+
+    Label maps beside their images (``a_mask.png``) are no images of a class.
+    """
+    if not folder.is_dir() or _pair_names(folder):
         return None
     divided = [f for f in _folders(folder) if f.name.lower() in PARTS]
     parts = [(f, PARTS[f.name.lower()]) for f in divided] if divided else [(folder, None)]
     classes = dict.fromkeys(f.name for parent, _ in parts for f in _folders(parent))
     found: list[Found] = []
     unusable: list[Unpaired] = []
+    masks: list[Path] = []
     for parent, part in parts:
         for each in _folders(parent):
             files, bad = entries(each)
             unusable += bad
-            found += [_of_folder(e.path, each, folder, part) for e in files]
+            stems = {entry.stem for entry in files}
+            masks += (e.path for e in files if _is_mask(e.stem, stems))
+            images = (e.path for e in files if not _is_mask(e.stem, stems))
+            found += [_of_folder(path, each, folder, part) for path in images]
     if not found or len(classes) < 2 - bool(divided):
         return None
-    return collected(folder, "a folder per class", found, sorted(classes, key=natural), unusable)
+    names = sorted(classes, key=natural)
+    layout = collected(folder, "a folder per class", found, names, unusable)
+    return replace(layout, strangers=tuple(masks))
 
 
 #: The first layout that applies is used; those in `CERTAIN` can be nothing else.
@@ -206,6 +224,8 @@ def hint(path: Path) -> str:
         return f"There are several lists of classes, {names}: give the path of one."
     if failed:
         return f"{failed[0]}."
+    if pair := _pair_names(path):
+        return f"{pair} are folders of images and label maps, for segmentation, and not of classes."
     folders = [folder for folder in _folders(path) if entries(folder)[0]]
     if len(folders) == 1 or (not folders and entries(path, deep=False)[0]):
         where = f"in {folders[0].name}/" if folders else "in no folder of a class"
@@ -320,6 +340,21 @@ def _of_folder(file: Path, class_folder: Path, root: Path, part: Part | None) ->
     group = between[0] if between else ""
     name = file.relative_to(root).as_posix()
     return Found(name, FileRef(file), (class_folder.name,), group, part)
+
+
+def _pair_names(folder: Path) -> str:
+    """The folders of images and of label maps, if there are such; else empty."""
+    try:
+        pairs = folder_pairs(folder)
+    except InvalidInput:
+        return "Some"
+    return " and ".join(f"{p.relative_to(folder).as_posix()}/" for p in pairs[0]) if pairs else ""
+
+
+def _is_mask(stem: str, stems: Collection[str]) -> bool:
+    """Whether a file is one of the label maps, perhaps numbered ones, of an image beside it."""
+    names = (stem, _NUMBER.sub("", stem))
+    return any(is_label_name(name) and without(LABEL_WORDS, name) in stems for name in names)
 
 
 def _folders(folder: Path) -> list[Path]:

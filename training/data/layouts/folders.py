@@ -35,9 +35,7 @@ def paired_folders(folder: Path) -> Cases | None:
     Raises:
         InvalidInput: several folders could contain the images or the label maps.
     """
-    pairs = list(_pairs(folder)) or [
-        pair for part in _folders(folder) if part.name.lower() in _PARTS for pair in _pairs(part)
-    ]
+    pairs = folder_pairs(folder)
     if not pairs:
         return None
     names = ", ".join(
@@ -53,6 +51,17 @@ def paired_folders(folder: Path) -> Cases | None:
         cases = [replace(case, part=part) for case in pairing.cases]
         found = Pairing(found.cases + cases, found.unpaired + pairing.unpaired, pairing.channels)
     return _as_cases(folder, f"folders {names}", found, unusable)
+
+
+def folder_pairs(folder: Path) -> list[tuple[Path, Path]]:
+    """Folders of images, each with that of their label maps, by their names.
+
+    Raises:
+        InvalidInput: several folders could contain the images or the label maps.
+    """
+    return list(_pairs(folder)) or [
+        pair for part in _folders(folder) if part.name.lower() in _PARTS for pair in _pairs(part)
+    ]
 
 
 def one_folder(folder: Path) -> Cases | None:
