@@ -288,15 +288,17 @@ def _entries(
 ) -> tuple[list[_Entry], list[str]]:
     """The place and group of every sample; pictures without labels come last.
 
-    Folders that older versions have prepared have none of these.
+    Cases of a single group are on their own. Folders that older versions have prepared have no
+    pictures without labels.
     """
+    kind = "group" if len({c["group"] for c in cases}) > 1 else "name"
     if preparation.spatial_dims == 3:
-        return [_Entry(c["stem"], c["name"], None) for c in cases], [c["group"] for c in cases]
+        return [_Entry(c["stem"], c["name"], None) for c in cases], [c[kind] for c in cases]
     ordered = sorted(cases, key=lambda c: c.get("empty", False))
     places = [(c, z) for c in ordered for z in c["labelled"]]
     slices = [_Entry(c["stem"], c["name"], z, empty=c.get("empty", False)) for c, z in places]
-    if len({c["group"] for c in cases}) > 1:
-        return slices, [c["group"] for c, _ in places]
+    if kind == "group" or len({entry.case for entry in slices if not entry.empty}) > 1:
+        return slices, [c[kind] for c, _ in places]
     if sum(not entry.empty for entry in slices) == 1:  # one picture
         (case, z), edge = places[0], places[0][0]["columns"]
         cut = edge - max(1, edge // HELD_OUT)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import shutil
 from pathlib import Path
+from typing import Literal
 
 import nibabel
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 
 from caps_med.errors import InvalidInput, InvalidParameter
-from training.data import load_source, open_dataset
+from training.data import Preparation, load_source, open_dataset
 
 
 def test_pictures_become_samples(discs: Path, store: Path) -> None:
@@ -90,6 +91,22 @@ def test_one_volume_holds_out_slices(tmp_path: Path, store: Path) -> None:
     volume(tmp_path, "only.nii.gz", (1,))
     source = load_source(open_dataset(tmp_path), store)
     assert (len(source.training), len(source.validation)) == (5, 1)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_volumes_of_one_patient_are_held_out_whole(
+    dims: Literal[2, 3], tmp_path: Path, store: Path
+) -> None:
+    """Neighbouring slices are nearly the same."""
+    rows = ["image,label,patient"]
+    for name in "abc":
+        volume(tmp_path, f"{name}.nii.gz", (1,))
+        rows.append(f"images/{name}.nii.gz,labels/{name}.nii.gz,p1")
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+    dataset = open_dataset(tmp_path / "list.csv")
+    source = load_source(dataset, store, Preparation(spatial_dims=dims))
+    assert source.held_out == {"c"}
+    assert set(source.groups) == {"a", "b", "c"}
 
 
 def test_other_spacings_are_resampled_to_the_first(tmp_path: Path, store: Path) -> None:
