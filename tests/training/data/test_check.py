@@ -302,6 +302,19 @@ def test_what_a_reader_says_of_other_label_maps_is_not_about_segments(tmp_path: 
     assert "segments" not in {found.code for found in dataset.findings}
 
 
+def test_an_image_that_is_listed_twice_is_reported(pictures: Path) -> None:
+    """As where two people have drawn its labels."""
+    rows = [f"{image(i)},{label(i)}" for i in (0, 1, 2, 1)]
+    (pictures / "list.csv").write_text("\n".join(["image,label", *rows]))
+    (found,) = open_dataset(pictures / "list.csv").findings
+    assert (found.code, found.file, found.what) == ("duplicate", image(1), "is listed again")
+    rows[-1] = f"{image(1)},{label(2)}"
+    (pictures / "list.csv").write_text("\n".join(["image,label", *rows]))
+    (found,) = open_dataset(pictures / "list.csv").findings
+    assert (found.code, found.severity) == ("contradiction", "error")
+    assert found.what == "is listed again with different labels"
+
+
 def test_an_image_that_occurs_twice_is_reported(pictures: Path) -> None:
     shutil.copy(pictures / image(1), pictures / "images" / "twin.png")
     shutil.copy(pictures / label(1), pictures / "labels" / "twin.png")

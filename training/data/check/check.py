@@ -140,7 +140,8 @@ class _Survey:
         self._sides = SideSurvey()
         #: Label value -> the first label maps that hold it, two at most.
         self._holders: dict[int, list[str]] = {}
-        self._seen: dict[bytes, tuple[str, bytes]] = {}
+        #: Digest of an image -> its case, its file and the digest of its label map.
+        self._seen: dict[bytes, tuple[str, str, bytes]] = {}
 
     def add(self, case: Case) -> None:
         """Read and check one case, keeping only statistics and a thumbnail."""
@@ -197,16 +198,16 @@ class _Survey:
 
     def _compare(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
         """Report an image that another case contains as well."""
-        content = _digest(image), _digest(label)
-        file = self._file(case.images[0])
-        first, its_label = self._seen.setdefault(content[0], (file, content[1]))
-        if first == file:
+        file, labels = self._file(case.images[0]), _digest(label)
+        known, first, its_labels = self._seen.setdefault(_digest(image), (case.name, file, labels))
+        if known == case.name:
             return
-        if its_label == content[1]:
+        same = "is listed again" if first == file else f"is the same image as {first}"
+        if its_labels == labels:
             fix = "keep one; else both training and validation may contain it"
-            self._add("duplicate", case.images[0], f"is the same image as {first}", fix)
+            self._add("duplicate", case.images[0], same, fix)
         else:
-            what = f"is the same image as {first} with different labels"
+            what = f"{same} with different labels"
             self._add("contradiction", case.images[0], what, "keep the correct label map")
 
     def report(self) -> Report:
