@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import warnings
 import zipfile
 
@@ -17,3 +18,12 @@ def zip_of(
         for name, content in members:
             archive.writestr(name, content)
     return buffer.getvalue()
+
+
+def crowded(entries: int, name: str = "a") -> bytes:
+    """A zip of one content with many entries in its directory, which says that it has only one."""
+    whole = zip_of((name, b"x"))
+    at, end = whole.index(b"PK\1\2"), whole.rindex(b"PK\5\6")
+    directory = whole[at:end] * entries
+    told = struct.pack("<4H2LH", 0, 0, 1, 1, len(directory), at, 0)
+    return whole[:at] + directory + b"PK\5\6" + told

@@ -8,7 +8,6 @@ import io
 import re
 import stat
 import tarfile
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,10 +139,12 @@ def _members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, IO[by
 
 
 def _zip_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, IO[bytes]]]:
-    with zipfile.ZipFile(file) as archive:
+    try:
+        archive = zips.directory(file, limits.max_files)
+    except InputTooLarge as error:
+        raise _too_many(limits) from error
+    with archive:
         infos = archive.infolist()
-        if len(infos) > limits.max_files:
-            raise _too_many(limits)
         if sum(info.file_size for info in infos) > limits.max_bytes:
             raise _too_large(limits)
         for info in infos:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Generic, Protocol, Self, TypeAlias, TypeVar
 
-from caps_med.errors import InputTooLarge
 from caps_med.images.codecs import dicom_layout, zips
 from caps_med.images.image import Kind
 from caps_med.images.reading import read_at_most
@@ -23,7 +22,7 @@ _TAGS = (
     "ImagePositionPatient",
     "Rows",
 )
-#: Files of a zip, and bytes of each that are looked at.
+#: Files and folders of a zip, and bytes of each that are looked at.
 _MOST_FILES, _MOST_BYTES = 20_000, 2**20
 #: Digits of a series' number: more are not a number that a person gave.
 _DIGITS = 12
@@ -135,11 +134,10 @@ def series_of_zip(
         InputTooLarge: it has too many files.
     """
     found: dict[PurePosixPath, Header] = {}
-    with zips.opened(data) as archive:
-        members = [one for one in archive.infolist() if not one.is_dir()]
-        if len(members) > _MOST_FILES:
-            raise InputTooLarge(f"zip: more than {_MOST_FILES} files: split it")
-        for one in members:
+    with zips.opened(data, _MOST_FILES) as archive:
+        for one in archive.infolist():
+            if one.is_dir():
+                continue
             with zips.member(archive, one) as file:
                 start = read_at_most(file, _MOST_BYTES)
             if dicom_layout.recognises(start):

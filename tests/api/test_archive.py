@@ -6,6 +6,7 @@ import gzip
 import io
 import stat
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from api.jobs.archive import ArchiveLimits, unpack
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from tests.api.jobs import tarred, zipped
-from tests.zips import zip_of
+from tests.zips import crowded, zip_of
 
 LIMITS = ArchiveLimits(max_bytes=100_000, max_files=20)
 
@@ -214,3 +215,13 @@ def test_what_systems_add_is_left_out(tmp_path: Path) -> None:
     content = zip_of(("__MACOSX/._a.png", b"x"), ("images/.DS_Store", b"x"), ("images/a", b"y"))
     assert unpack(uploaded(content), tmp_path / "out", LIMITS) == 1
     assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == ["a"]
+
+
+def test_a_long_directory_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    data = crowded(100_000)
+    tracemalloc.start()
+    with pytest.raises(InputTooLarge, match=MANY):
+        unpack(io.BytesIO(data), tmp_path / "out", LIMITS)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.5 * len(data)

@@ -243,10 +243,8 @@ def _one_segmentation(
 
 def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
     """The DICOM files of a zip, sorted by name; a name may be a patient's and is not repeated."""
-    with zips.opened(data) as archive:
+    with zips.opened(data, _MAX_ENTRIES) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.filename)
-        if len(entries) > _MAX_ENTRIES:
-            raise InputTooLarge(f"zip: more than {_MAX_ENTRIES} files: split it")
         for number, entry in enumerate(entries, start=1):
             with zips.member(archive, entry) as file:
                 content = _content(file, most)

@@ -13,7 +13,7 @@ import zlib
 
 import numpy as np
 
-from caps_med.errors import InvalidInput, UnsupportedFormat
+from caps_med.errors import CapsMedError, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import npy, zips
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.image import Kind, MedicalImage
@@ -57,7 +57,9 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 def _opened(data: bytes) -> zipfile.ZipFile:
     try:
-        return zipfile.ZipFile(io.BytesIO(data))
+        return zips.directory(io.BytesIO(data), zips.MOST_ENTRIES)
+    except CapsMedError:
+        raise
     except Exception as error:  # the zip module raises several types for broken directories
         raise InvalidInput("npz: the archive is cut or broken: copy it again") from error
 

@@ -6,13 +6,18 @@ import io
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, cast
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.reading import read_at_most
 
 #: How every zip that is not empty begins.
 MAGIC = b"PK\3\4"
+#: Files and folders of a zip that is one image or one study.
+MOST_ENTRIES = 20_000
+#: How each entry of a zip's directory begins, and bytes that one takes on average at most; and
+#: bytes of any directory.
+_ENTRY, _ENTRY_BYTES, _LEAST_BYTES = b"PK\1\2", 2**10, 2**20
 
 
 def is_bounded(member: zipfile.ZipInfo) -> bool:
@@ -30,16 +35,29 @@ def recognises(data: bytes) -> bool:
     return data.startswith(MAGIC) and zipfile.is_zipfile(io.BytesIO(data))
 
 
+def directory(file: IO[bytes], most: int) -> zipfile.ZipFile:
+    """A zip of at most `most` files and folders.
+
+    Raises:
+        InputTooLarge: it has more, or their names take too much.
+        zipfile.BadZipFile: it is cut or broken; the module raises other errors as well.
+    """
+    bounded = _Bounded(file, most)
+    archive = zipfile.ZipFile(cast(IO[bytes], bounded))
+    bounded.opening = False
+    return archive
+
+
 @contextmanager
-def opened(data: bytes) -> Iterator[zipfile.ZipFile]:
+def opened(data: bytes, most: int = MOST_ENTRIES) -> Iterator[zipfile.ZipFile]:
     """A zip; what is wrong with it is one of this library's errors.
 
     Raises:
         InvalidInput: it is cut or broken.
-        InputTooLarge: there is too little memory.
+        InputTooLarge: there is too little memory; or as `directory`.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with directory(io.BytesIO(data), most) as archive:
             yield archive
     except CapsMedError:
         raise
@@ -47,6 +65,30 @@ def opened(data: bytes) -> Iterator[zipfile.ZipFile]:
         raise InputTooLarge("zip: too large to inflate: send less") from error
     except Exception as error:  # the zip module raises several types for broken archives
         raise InvalidInput("zip: the archive is cut or broken: make it again") from error
+
+
+class _Bounded:
+    """A file of which `zipfile`, as it opens it, gets no directory over a bound.
+
+    `zipfile` makes an object of each entry in the bytes of the directory that it has read, whatever
+    number of entries the zip says that it has; so what counts is what it reads.
+
+    Attributes:
+        opening: whether the bounds hold.
+    """
+
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        self._file, self._most = file, most
+        self.opening = True
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        if self.opening and size > max(_LEAST_BYTES, self._most * _ENTRY_BYTES):
+            raise InputTooLarge(f"zip: its list of files takes {size} bytes: shorten their names")
+        content = self._file.read(size)
+        if self.opening and size > 0 and content.count(_ENTRY) > self._most:  # its end has no size
+            raise InputTooLarge(f"zip: more than {self._most} files: split it")
+        return content
 
 
 @contextmanager

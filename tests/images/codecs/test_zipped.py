@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,9 @@ import pytest
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import Limits, MedicalImage, count_pictures, encode_image, read_image
+from caps_med.images.series import series_of_zip
 from tests.images.dicom_files import PATIENT, slice_file
-from tests.zips import zip_of
+from tests.zips import crowded, zip_of
 
 VOXELS = np.arange(24, dtype=np.int16).reshape(1, 2, 3, 4)
 IMAGE = MedicalImage(VOXELS, np.diag([1.0, 2, 3, 1]))
@@ -106,3 +109,24 @@ def test_it_is_inflated_within_bounds() -> None:
     data = zip_of(("t1.mhd", HEADER), ("t1.raw", bytes(2**24)))
     with pytest.raises(InputTooLarge, match="max_inflated_bytes"):
         read_image(data, limits=Limits(max_inflated_bytes=2**20))
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (crowded(100_000), "more than 20000 files: split it"),
+        (crowded(100_000, "a.npy"), "more than 20000 files: split it"),
+        (crowded(400, "a" * 60_000), "its list of files takes 24018400 bytes"),
+    ],
+    ids=["of files", "of arrays", "of long names"],
+)
+@pytest.mark.parametrize("read", [read_image, series_of_zip])
+def test_a_long_directory_is_refused_before_it_is_read(
+    read: Callable[[bytes], object], data: bytes, told: str
+) -> None:
+    tracemalloc.start()
+    with pytest.raises(InputTooLarge, match=told):
+        read(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.5 * len(data)
