@@ -6,6 +6,7 @@ import errno
 import logging
 import sqlite3
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request
@@ -259,13 +260,25 @@ async def _disk(_: Request, error: Exception) -> JSONResponse:
     kind = getattr(error, "sqlite_errorcode", None)
     if isinstance(error, OSError) and number not in (*FULL, *_UNUSABLE):
         raise error
-    log.error("the disk refuses: %s: %s", type(error).__name__, error)
+    log.error("the disk refuses: %s: %s", type(error).__name__, _why(error))
     if number in FULL or kind == sqlite3.SQLITE_FULL:
         return problem(
             DISK_FULL, "the disk of the service is full: its operator must free some space"
         )
     detail = "the service cannot use its disk: its operator finds the reason in the log"
     return problem(STORAGE, detail, {"Retry-After": "60"})
+
+
+def _why(error: Exception) -> str:
+    """What happened and on which disk, without the file, whose name may be a patient's."""
+    if not isinstance(error, OSError):
+        return str(error)  # SQLite's, which names columns and no values
+    if not isinstance(error.filename, str):
+        return str(error.strerror)
+    disk = Path(error.filename).absolute()
+    while not (disk.is_mount() or disk == disk.parent):
+        disk = disk.parent
+    return f"{error.strerror}, on the disk at {disk}"
 
 
 def unexpected(identity: str) -> JSONResponse:

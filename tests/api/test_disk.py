@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -104,7 +105,13 @@ def test_a_file_of_jobs_that_is_damaged_later_is_a_503(root: Path, picture: byte
     ],
 )
 def test_what_the_disk_refuses_during_an_upload_is_a_problem(
-    number: int, status: int, code: str, root: Path, discs: Path, monkeypatch: pytest.MonkeyPatch
+    number: int,
+    status: int,
+    code: str,
+    root: Path,
+    discs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(number, "no", str(root / "secret"))
@@ -117,6 +124,8 @@ def test_what_the_disk_refuses_during_an_upload_is_a_problem(
         )
         assert (answer.status_code, answer.json()["code"]) == (status, code)
         assert "secret" not in answer.text
+        assert re.search(r"the disk refuses: \w+: no, on the disk at /", caplog.text)
+        assert "secret" not in caplog.text  # the name of a file in an archive may be a patient's
         assert client.get(JOBS).json()["jobs"] == []
     assert [path.name for path in (root / ".jobs").iterdir() if path.is_dir()] == []
 
