@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ import httpx
 import numpy as np
 import pytest
 
+from api.settings import Settings
 from caps_med.images import read_image
 from tests.api import http
+from tests.api.running import running
 
 COMMAND = Path(sys.executable).parent / "caps-med"
 
@@ -62,6 +65,15 @@ def test_it_is_ready_and_counts(address: str) -> None:
         client.post(f"{address}/v1/models/tiny-segmentation/segment", files={"image": b"x"})
         assert client.get(f"{address}/healthz").status_code == 200
         assert 'outcome="415"' in client.get(f"{address}/metrics").text
+
+
+def test_answers_on_a_kept_connection_are_sent_at_once(models: Path) -> None:
+    """Their bodies waited for an acknowledgement of their headers, which takes 40 ms."""
+    with running(Settings(models=models, preload=())) as server, httpx.Client() as client:
+        assert client.get(f"{server.address}/healthz").status_code == 200
+        (connection,) = server.server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize(
