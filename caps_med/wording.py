@@ -6,6 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+#: Pattern of a text that looks like what it is: without line breaks and other control characters,
+#: and those of Unicode that cannot be seen or turn the direction of what follows.
+ONE_LINE = (
+    r"^[^\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]*$"
+)
+
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun: "1 case", "2 cases"; `plural` where it is not the noun with an s.
@@ -61,5 +67,9 @@ def reason(error: Mapping[str, Any]) -> str:
 
     >>> reason({"msg": "Value error, must be even"})
     'must be even'
+    >>> reason({"msg": "String should match", "ctx": {"pattern": ONE_LINE}})
+    'must be one line, without control characters and others that cannot be seen'
     """
+    if error.get("ctx", {}).get("pattern") == ONE_LINE:
+        return "must be one line, without control characters and others that cannot be seen"
     return str(error["msg"]).removeprefix("Value error, ")

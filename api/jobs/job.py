@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.jobs.tasks import TASKS
-from caps_med.bundles.metadata import ONE_LINE, checked_statement
+from caps_med.bundles.metadata import checked_statement
 from caps_med.errors import InvalidParameter
-from caps_med.wording import reason
+from caps_med.wording import ONE_LINE, reason
 from training.data.interpretation import Interpretation
 from training.randomization.scheme import SCHEMES
 

@@ -7,9 +7,8 @@ from typing import Any, Literal, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError
 
-from caps_med.bundles.metadata import ONE_LINE
 from caps_med.errors import InputTooLarge, InvalidParameter
-from caps_med.wording import reason
+from caps_med.wording import ONE_LINE, reason
 
 #: Largest body of JSON, in bytes: as of a part of a form that is not a file.
 MOST_BYTES = 64 * 1024

@@ -23,10 +23,10 @@ from api.routes.projects import (
     ProjectsDependency,
 )
 from api.uploads import read_upload
-from caps_med.bundles.metadata import ONE_LINE
 from caps_med.errors import InvalidInput
 from caps_med.images import CODECS, Plane, chosen_slice, slice_count
 from caps_med.images.channels import is_colour
+from caps_med.wording import ONE_LINE
 
 router = APIRouter(prefix="/v1/projects/{project}/images", tags=["projects"])
 

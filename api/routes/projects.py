@@ -17,8 +17,8 @@ from api.projects.service import Projects
 from api.projects.strategies import Strategy
 from api.record import note
 from api.routes.common import problems
-from caps_med.bundles.metadata import ONE_LINE
 from caps_med.inference.synthesizer import LARGEST_SEED
+from caps_med.wording import ONE_LINE
 from training.data.interpretation import Interpretation
 
 router = APIRouter(prefix="/v1/projects", tags=["projects"])

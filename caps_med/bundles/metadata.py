@@ -33,6 +33,7 @@ from caps_med.images import (
 from caps_med.images.channels import COLOURS
 from caps_med.images.label_codes import have_sides
 from caps_med.preprocessing import Millimetres, PicturePreprocessing, Preprocessing
+from caps_med.wording import ONE_LINE
 
 Temperature = Annotated[float, Field(gt=0, le=100)]
 #: Methods that adapt labels to one image, see `caps_med.inference.refinement`.
@@ -43,8 +44,6 @@ Color = Annotated[tuple[_Level, _Level, _Level], Field(description="red, green, 
 
 #: In place of a licence or an author whom nobody has named.
 NOT_STATED = "not stated"
-#: Pattern of a text without line breaks and other control characters.
-ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
 _LINE = StringConstraints(strip_whitespace=True, pattern=ONE_LINE)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, get_args
 
 from caps_med.errors import InvalidParameter
+from caps_med.wording import ONE_LINE
 from training.data.cases import Cases, Instances
 
 #: Names of the labels that are made of instances, unless others are given.
@@ -69,7 +71,7 @@ class Interpretation:
         """The cases, understood in this way.
 
         Raises:
-            InvalidParameter: two labels have one name.
+            InvalidParameter: as `check_names`.
         """
         labels = {**cases.labels, **self.labels}
         if made := MADE_NAMES.get(self.instances or ""):
@@ -85,13 +87,18 @@ class Interpretation:
 
 
 def check_names(labels: Mapping[int, str]) -> None:
-    """Check that label names are unique, as volumes and scores are reported by name.
+    """Check that label names are unique, as volumes and scores are reported by name, and look it.
 
     Raises:
-        InvalidParameter: two have one name.
+        InvalidParameter: two have one name, or one has characters that cannot be seen.
     """
     found: dict[str, int] = {}
     for number, name in {0: "background", **labels}.items():
+        if not re.fullmatch(ONE_LINE, name):
+            raise InvalidParameter(
+                f"labels: {number} is called {name!a}: use a name without line breaks and "
+                "characters that cannot be seen"
+            )
         if found.setdefault(name, number) != number:
             raise InvalidParameter(
                 f"labels: {found[name]} and {number} are both called {name}; give each a name of "

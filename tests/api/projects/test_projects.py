@@ -35,6 +35,13 @@ def test_a_label_is_not_called_as_another(client: httpx.Client) -> None:
     assert "0 and 1 are both called background" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("labels", ["1=noxa\u202e", "1=a\u200bxon", "1=axon\n", "1=a\u00adxon"])
+def test_a_label_is_called_as_it_looks(client: httpx.Client, labels: str) -> None:
+    answer = client.post("/v1/projects", data={"name": "x", "model": "discs", "labels": labels})
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("labels: must be one line, without control")
+
+
 def test_a_project_from_images_to_corrections(client: httpx.Client, create: Create) -> None:
     project = create(labels="1=bright disc")
     pairs = discs(3)

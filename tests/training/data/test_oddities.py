@@ -267,6 +267,10 @@ def test_labels_and_channels_may_be_named(tmp_path: Path, store: Path) -> None:
         ({"labels": ["99999=x"]}, "labels=99999=x: give an id"),
         ({"labels": ["1=a,1=b"]}, "labels: 1 is called a and b"),
         ({"labels": ["1=a", "2=a"]}, "labels: 1 and 2 are both called a; give each a name"),
+        (
+            {"labels": ["1=noxa\u202e"]},
+            r"labels: 1 is called 'noxa\\u202e': use a name without line breaks and char",
+        ),
         ({"labels": ["1=background"]}, "labels: 0 and 1 are both called background"),
         ({"channels": "a,,b"}, "channels=a,,b: a name is empty"),
     ],
@@ -284,6 +288,14 @@ def test_two_labels_of_one_name_are_refused(tmp_path: Path) -> None:
     (name,) = {name for name in described["labels"] if name != "background"}
     with pytest.raises(InvalidParameter, match=f"labels: 1 and 2 are both called {name}; give"):
         open_dataset(tmp_path, interpretation=Interpretation.parse(labels=[f"2={name}"]))
+
+
+def test_names_in_the_data_that_cannot_be_read_as_they_are_are_refused(tmp_path: Path) -> None:
+    nnunet(tmp_path, PAIRS)
+    file = tmp_path / "dataset.json"
+    file.write_text(file.read_text().replace('"background"', '"noxa\u202e": 3, "background"'))
+    with pytest.raises(InvalidParameter, match="characters that cannot be seen"):
+        open_dataset(tmp_path)
 
 
 def test_a_registered_data_set_is_not_interpreted() -> None:
