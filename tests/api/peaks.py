@@ -87,12 +87,13 @@ def measured(model: Model, what: str, shape: tuple[int, ...]) -> tuple[int, Cost
     small = (64, 64, 2)[: len(shape)]
     call(what, small).run(model)  # what is imported and allocated once is not its own
     asked = call(what, shape)
+    cost = asked.cost(model)  # before it: what it imports counts
     before = _bytes("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak
     answer = asked.run(model)
     taken = _bytes("VmHWM") - before
     del answer
-    return taken, asked.cost(model)
+    return taken, cost
 
 
 def _bytes(name: str) -> int:

@@ -40,6 +40,7 @@ def peaks() -> Iterator[subprocess.Popen[str]]:
         "brain-t1-tissue segment 96 96 24",
         "brain-t1-tissue segment 1 1 200",
         "brain-t1-tissue segment 560 640",
+        "brain-t1-tissue segment 776 776",  # in small windows
         "brain-t1-tissue labels 256 256 100",
         "brain-t1-tissue entropy 256 256 60",
         "brain-t1-tissue coarse 256 256 60",
