@@ -54,6 +54,8 @@ async def known_parameters(request: Request) -> None:
     _check_names("query parameter", given, query, "part", parts or {})
 
 
+#: Characters of an unknown name that an error quotes.
+_QUOTED = 60
 #: Name -> whether there may be several.
 _Names = Mapping[str, bool]
 
@@ -80,7 +82,8 @@ def _check_names(
         if name not in known:
             listed = ", ".join(known) or "none"
             hint = f"; {name!r} is a {other}" if name in others else ""
-            raise InvalidParameter(f"there is no {kind} {name!r}: known are {listed}{hint}")
+            told = name[:_QUOTED] + "..." * (len(name) > _QUOTED)
+            raise InvalidParameter(f"there is no {kind} {told!r}: known are {listed}{hint}")
         if count > 1 and not known[name]:
             raise InvalidParameter(f"{name}: given {count} times, but only one is allowed")
 
@@ -90,18 +93,21 @@ async def _check_form(request: Request, parts: _Names) -> None:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "multipart/form-data":
         return
-    if media_type == "application/x-www-form-urlencoded" and all(
-        name in parts for name in await request.form()
-    ):
-        return
+    fields = media_type == "application/x-www-form-urlencoded"
+    if fields and (not (names := await request.form()) or any(name in parts for name in names)):
+        return  # a form, which a file is not that is sent so
     if not media_type and request.headers.get("content-length", "0") == "0":
         return  # nothing at all: the missing part is named
     document, path = request.app.openapi(), request.scope["route"].path_format
     address = str(request.url.replace(query="", fragment=""))
     command = upload(document, path, address)
-    hint = "" if command is None else f", as `{command}` does (not --data-binary)"
+    if command is None and fields:
+        return  # no file is meant: the unknown part is named
+    if command is None:
+        raise UnsupportedFormat("the body is not a form: send its values as parts: -F NAME=VALUE")
     raise UnsupportedFormat(
-        f"the body is not a form: send files as parts of a multipart form{hint}"
+        "the body is not a form: send files as parts of a multipart form, as "
+        f"`{command}` does (not --data-binary)"
     )
 
 

@@ -86,6 +86,29 @@ def test_a_form_without_files_may_be_url_encoded(client: TestClient) -> None:
     assert "no such data set" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("path", "form", "told"),
+    [
+        ("/v1/training-jobs", {"task": "segmentation", "epoch": "2"}, "there is no part 'epoch'"),
+        ("/v1/projects", {"modle": "x"}, "there is no part 'modle': known are name, model,"),
+        ("/v1/projects", {"x" * 999: ""}, f"there is no part '{'x' * 60}...': known are name,"),
+    ],
+)
+def test_a_misspelt_part_of_a_url_encoded_form_is_named(
+    client: TestClient, path: str, form: dict[str, str], told: str
+) -> None:
+    """Not taken for a file."""
+    answer = client.post(path, data=form)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_parameter")
+    assert answer.json()["detail"].startswith(told)
+
+
+def test_what_takes_no_file_asks_for_none(client: TestClient) -> None:
+    answer = client.post("/v1/projects", json={"name": "x"})
+    assert answer.status_code == 415
+    assert answer.json()["detail"].endswith("send its values as parts: -F NAME=VALUE")
+
+
 def exchange(server: Running, *requests: bytes) -> bytes:
     """All that a connection answers until the server closes it or says nothing for a while."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=2) as connection:
