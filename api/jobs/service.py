@@ -39,6 +39,7 @@ from api.problems import (
     Refusal,
 )
 from api.settings import Settings
+from api.threads import run_to_the_end
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InputTooLarge, InvalidParameter
 from training.data import REGISTERED
@@ -225,7 +226,7 @@ class Jobs:
                         token,
                     )  # fmt: skip
 
-            return asked_for(await to_thread.run_sync(added))
+            return asked_for(await run_to_the_end(added))
 
     async def submit_folder(
         self,
@@ -248,7 +249,7 @@ class Jobs:
         async with self._new_folder() as files:
             target = files.folder / f"{name}-data"
             await fill(target)
-            return await to_thread.run_sync(
+            return await run_to_the_end(
                 lambda: self.store.add(
                     files.folder.name, task, name, target.name, True, options, owner
                 )
@@ -287,7 +288,7 @@ class Jobs:
         settings = self.settings
         async with self._arrivals:
             async with self._unpacking:  # one after the other, so that the quota is exact
-                await to_thread.run_sync(lambda: self._unpack(archive, target))
+                await run_to_the_end(lambda: self._unpack(archive, target), archive.close)
             async with self._checking:
                 found = await findings(
                     _data_root(target),

@@ -6,25 +6,28 @@ import asyncio
 import gzip
 import io
 import json
+import threading
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 import nibabel as nib
 import numpy as np
 import pytest
+from fastapi import FastAPI
 
-from api.jobs import service
+from api.jobs import service, supervisor
+from api.jobs.archive import ArchiveLimits, unpack
 from api.jobs.check import findings, inspect, leads_outside
 from api.jobs.job import Options
 from api.settings import MIB, Settings
 from tests.api import http
 from tests.api.jobs import zipped
 from tests.api.running import Running, run_async, running
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 JOBS = "/v1/training-jobs"
 pytestmark = pytest.mark.usefixtures("started_jobs")  # as what they have imported counts
@@ -174,3 +177,39 @@ def test_uploads_at_once_do_not_pass_the_quota(
     assert {answer.json()["code"] for answer in answers if answer.status_code != 202} == {
         "quota_exceeded"
     }
+
+
+def test_a_client_that_leaves_leaves_nothing_of_its_archive(
+    models: Path, tmp_path: Path, discs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that unpacked it went on in the folder that was being removed."""
+    begun, left, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(file: BinaryIO, target: Path, limits: ArchiveLimits) -> int:
+        begun.set()
+        assert left.wait(PATIENCE)
+        try:
+            return unpack(file, target, limits)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(service, "unpack", slow)
+    monkeypatch.setattr(supervisor, "FRESH", 1e9)  # nor is it left to be found and removed later
+    settings = Settings(models=models, preload=(), jobs_folder=tmp_path / "jobs")
+    form, content = {"task": "segmentation", "name": "x"}, zipped(discs)
+    with running(settings) as server, ThreadPoolExecutor(1) as pool:
+        with httpx.Client(timeout=PATIENCE) as client:
+            files, address = {"archive": content}, f"{server.address}{JOBS}"
+            sending = pool.submit(lambda: client.post(address, data=form, files=files))
+            assert begun.wait(PATIENCE)
+            (connection,) = server.server.server_state.connections
+            server.loops[0].call_soon_threadsafe(connection.transport.abort)
+            assert isinstance(sending.exception(), httpx.TransportError)
+        until(lambda: server.count(route=JOBS, outcome="gone") == 1)
+        server.do(asyncio.sleep(0)).result(PATIENCE)
+        app = server.server.config.app
+        assert isinstance(app, FastAPI) and app.state.jobs._unpacking.locked()
+        (folder,) = (path for path in (tmp_path / "jobs").iterdir() if path.is_dir())
+        left.set()
+        assert ended.wait(PATIENCE)
+        until(lambda: not folder.exists())
