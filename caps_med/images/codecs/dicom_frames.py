@@ -137,6 +137,7 @@ def describe_frames(data: bytes, limits: Limits) -> Frames:
         InvalidInput, InputTooLarge, UnsupportedFormat: its header shows that it cannot be read.
     """
     layout = layouts.read_layout(data, limits)
+    data = layouts.with_lengths(data, layout)
     with parsing(*_ADVICE):
         header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS)
         dicom_kinds.check_image(header)

@@ -310,6 +310,51 @@ def test_deep_nesting() -> None:
         read_image(nested(3, closed=False))
 
 
+def test_many_frames_with_rich_functional_groups() -> None:
+    """As an enhanced MR: 2,000 frames, each with 20 groups of 12 elements that nothing here reads.
+
+    They are twice as many elements as once were read.
+    """
+    frames = 2000
+    content = b"".join(struct.pack("<HH2sHf", 0x2005, 0x1000 + n, b"FL", 4, n) for n in range(12))
+    group = with_items(0x2101_1000, [content])
+    data = encoded(enhanced(np.zeros((frames, 2, 2), "u2"), (0, 0), range(frames)))
+    ours = struct.pack("<HH2s2x", 0x5200, 0x9230, b"SQ")
+    at, end = data.index(ours), data.rindex(b"\xe0\x7f\x10\0OW")
+    items = [with_items(0x0020_9113, [with_position(z)]) + group * 20 for z in range(frames)]
+    rich = data[:at] + with_items(0x5200_9230, items) + data[end:]
+    assert read_image(rich).affine[2].tolist() == [0, 0, 1, 0]
+
+
+def with_items(tag: int, items: Sequence[bytes]) -> bytes:
+    """A sequence and its items, all without a length."""
+    ends = [struct.pack("<HHI", 0xFFFE, end, 0) for end in (0xE00D, 0xE0DD)]
+    begin = struct.pack("<HHI", 0xFFFE, 0xE000, 0xFFFFFFFF)
+    head = struct.pack("<HH2s2xI", tag >> 16, tag & 0xFFFF, b"SQ", 0xFFFFFFFF)
+    return head + b"".join(begin + item + ends[0] for item in items) + ends[1]
+
+
+def with_position(z: float) -> bytes:
+    text = f"0\\0\\{z}".encode()
+    text += b" " * (len(text) % 2)
+    return struct.pack("<HH2sH", 0x0020, 0x0032, b"DS", len(text)) + text
+
+
+@pytest.mark.parametrize("content", [b"US\2\0\0\0", None], ids=["elements", "items"])
+def test_too_many_elements(content: bytes | None) -> None:
+    """Of which a parser would make objects that take a hundred times as much memory."""
+    number = 2**21 if content else 2**19
+    item = struct.pack("<HHI", 0xFFFE, 0xE000, 0)
+    body = (b"\x09\0\1\x10" + content if content else item) * number
+    if content:
+        body = struct.pack("<HHI", 0xFFFE, 0xE000, len(body)) + body
+    data = slice_file()
+    at = data.index(b"\x08\0\x16\0")
+    bomb = struct.pack("<HH2s2xI", 0x0008, 0x1140, b"SQ", len(body)) + body
+    with pytest.raises(InputTooLarge, match="more than 2000000 elements"):
+        read_image(data[:at] + bomb + data[at:])
+
+
 def with_length(data: bytes, length: int) -> bytes:
     at = data.rindex(b"\xe0\x7f\x10\0OW") + 8
     return data[:at] + struct.pack("<I", length) + data[at + 4 :]
