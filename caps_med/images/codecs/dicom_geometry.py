@@ -114,6 +114,14 @@ def affine_of(planes: Sequence[SlicePlane]) -> tuple[list[int], Array]:
     return order, volume_affine(first, step, corners[0])
 
 
+def shift_of(affine: Array, count: int) -> float:
+    """How far, in mm, the last of `count` slices lies aside from straight above the first."""
+    across, down, step = affine[:3, :3].T
+    normal = np.cross(across, down)
+    normal /= np.linalg.norm(normal)
+    return float(np.linalg.norm(step - (step @ normal) * normal)) * (count - 1)
+
+
 def _uneven(heights: Array) -> str:
     """Where slices are missing, duplicated or of another spacing, and what to do.
 

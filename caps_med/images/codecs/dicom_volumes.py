@@ -13,7 +13,12 @@ import numpy as np
 
 from caps_med.errors import InputTooLarge, InvalidInput, SeveralVolumes, UnsupportedFormat
 from caps_med.images.codecs.dicom_frames import Frames
-from caps_med.images.codecs.dicom_geometry import SlicePlane, affine_of, check_all_placed
+from caps_med.images.codecs.dicom_geometry import (
+    SlicePlane,
+    affine_of,
+    check_all_placed,
+    shift_of,
+)
 from caps_med.images.codecs.dicom_padding import BECAME_BACKGROUND, without_padding
 from caps_med.images.codecs.dicom_rescale import smallest_integers
 from caps_med.images.codecs.dicom_stacks import stacks_of, volumes_of
@@ -31,6 +36,14 @@ NO_ORIGIN = (
     "DICOM: no SEG can refer to these files: a UID of study, series, instance or frame of "
     "reference is missing, or they are not CT, MR or PET; label maps of them become NIfTI"
 )
+#: Told of a series whose slices are shifted by more than `_MOST_SHIFTED` of a pixel in all.
+SHIFTED = (
+    "DICOM: the slices are shifted against each other by up to {:.3g} mm, as under a tilted "
+    "gantry: a DICOM SEG of them has each in its place, but programs that take it for a box of "
+    "voxels (dcmqi, and so 3D Slicer; highdicom's get_volume) move or refuse it: write nifti for "
+    "them"
+)
+_MOST_SHIFTED = 0.5
 #: Series, and sizes of volumes, that an error lists.
 MOST_LISTED = 20
 
@@ -96,6 +109,8 @@ def _volume(
     origin, identified = _origin(files, wanted)
     if origin is None:
         notes += (NO_COMMON_ORIGIN if identified else NO_ORIGIN,)
+    elif (shift := shift_of(affine, len(wanted))) > _MOST_SHIFTED * min(planes[wanted[0]].spacing):
+        notes += (SHIFTED.format(shift),)
     return MedicalImage(
         smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin
     )

@@ -105,6 +105,28 @@ def test_each_label_lies_on_the_slice_it_was_drawn_on(tmp_path: Path, source: st
         assert volume.array[z, y, x] == wanted[tuple(index)]
 
 
+@pytest.mark.parametrize(("per_slice", "warned"), [(0.05, False), (0.6, True)])
+def test_slices_under_a_tilted_gantry(tmp_path: Path, per_slice: float, warned: bool) -> None:
+    """Three steps of 0.6 mm are more than half a pixel of 0.5 mm."""
+    for n in range(4):
+        place = [-10.0, 20.0 + n * per_slice, 2.5 * n]
+        (tmp_path / f"{n}.dcm").write_bytes(series_file(n + 1, 0.0, ImagePositionPatient=place))
+    image = read_image(tmp_path)
+    told = "DICOM: the slices are shifted against each other by up to 1.8 mm"
+    assert any(told in note for note in image.warnings) == warned
+    found = read_back(encode_image(labelled(image), "dicom"))
+    for frame in found.PerFrameFunctionalGroupsSequence:
+        (place,) = frame.PlanePositionSequence
+        x, y, z = map(float, place.ImagePositionPatient)
+        assert (x, y) == pytest.approx((-10.0, 20.0 + z / 2.5 * per_slice))
+    try:
+        found.get_volume(combine_segments=True)
+    except RuntimeError:
+        assert warned
+    else:
+        assert not warned
+
+
 @pytest.mark.parametrize("kind", ["binary", "labelmap"])
 def test_the_only_slice_keeps_its_thickness(kind: SegType) -> None:
     image = read_image(series_file(1, 0.0))
