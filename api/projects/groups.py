@@ -17,13 +17,12 @@ _DIGITS = 16
 def patient_digest(decoded: MedicalImage, project: str) -> str | None:
     """What links the images of a project whose DICOM files have one Patient ID.
 
-    None if there is no ID, or the image is no volume of CT, MR, PET or secondary captures. The ID
-    cannot be computed from it, but whoever knows the project's id can try IDs.
+    None if there is no ID. The ID cannot be computed from it, but whoever knows the project's id
+    can try IDs.
     """
-    identifier = "" if decoded.origin is None else decoded.origin.attributes["PatientID"].strip()
-    if not identifier:
+    if not decoded.patient:
         return None
-    return hmac.new(project.encode(), identifier.encode(), "sha256").hexdigest()[:_DIGITS]
+    return hmac.new(project.encode(), decoded.patient.encode(), "sha256").hexdigest()[:_DIGITS]
 
 
 def group_of(image: Image) -> str:

@@ -84,7 +84,7 @@ class DicomOrigin:
 
 def origin_of(header: Dataset, frames: int) -> DicomOrigin | None:
     """The origin of the frames of one file; None where nothing could refer to it."""
-    described = {name: _text(header, name) for name in DESCRIBED}
+    described = {name: text_of(header, name) for name in DESCRIBED}
     identified = {name: str(header.get(name, "")) for name in IDENTIFIED}
     instance = str(header.get("SOPInstanceUID", ""))
     slices = tuple((instance, number) for number in range(1, frames + 1))
@@ -113,8 +113,8 @@ def joined(origins: Sequence[DicomOrigin | None], order: Sequence[int]) -> Dicom
         return None
 
 
-def _text(header: Dataset, name: str) -> str:
-    """A value as text; empty where it is missing or not as the standard has it."""
+def text_of(header: Dataset, name: str) -> str:
+    """A value of `DESCRIBED` as text; empty where it is missing or not as the standard has it."""
     from pydicom.multival import MultiValue
 
     value = header.get(name)

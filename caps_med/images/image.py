@@ -69,6 +69,8 @@ class MedicalImage:
             larger one: 65535 of PNG and TIFF of 16 bits. None where it defines none.
         plane: `[3, 3]` float64, of a picture whose file says where its pixels lie in their plane:
             column and row to millimetres. NRRD and MetaImage get it back; nothing else uses it.
+        patient: the Patient ID of DICOM files, volumes and pictures alike; empty where there is
+            none. Never shown or written, and kept only as a digest.
 
     Raises:
         InvalidInput: the array or the affine is not of this form, the affine is singular, or
@@ -87,6 +89,7 @@ class MedicalImage:
     origin: DicomOrigin | None = field(default=None, repr=False)
     white: int | None = None
     plane: Array | None = None
+    patient: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         _check_array(self.array, self.kind)

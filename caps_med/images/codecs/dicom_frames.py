@@ -93,6 +93,7 @@ class Frames:
         timed: whether its frames follow each other in time.
         origin: what a DICOM SEG of it has to name; None where the file does not say enough.
         patient: identifies the patient among the files of a series; never shown.
+        patient_id: as the file has it; empty where it has none, or not as the standard has it.
         sample_bytes: of a stored value.
         name: of the file, in messages; empty if it is the only one.
         notes: what was decided before it is decoded.
@@ -107,6 +108,7 @@ class Frames:
     timed: bool
     origin: dicom_origin.DicomOrigin | None
     patient: str = field(repr=False)
+    patient_id: str = field(repr=False)
     sample_bytes: int = 2
     name: str = ""
     notes: tuple[str, ...] = ()
@@ -152,6 +154,7 @@ def describe_frames(data: bytes, limits: Limits) -> Frames:
             _is_timed(header, shape[0]),
             dicom_origin.origin_of(header, shape[0]),
             _patient(header),
+            dicom_origin.text_of(header, "PatientID").strip(),
             _whole(header, "BitsAllocated") // 8,
         )
 

@@ -112,8 +112,9 @@ def _volume(
     elif (shift := shift_of(affine, len(wanted))) > _MOST_SHIFTED * min(planes[wanted[0]].spacing):
         notes += (SHIFTED.format(shift),)
     return MedicalImage(
-        smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin
-    )
+        smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin,
+        patient=files[0].patient_id,
+    )  # fmt: skip
 
 
 def _pictures(files: list[Frames], limits: Limits, index: int | None) -> MedicalImage:
@@ -129,12 +130,16 @@ def _pictures(files: list[Frames], limits: Limits, index: int | None) -> Medical
         )
     wanted = [_checked(index, count, "picture")] if single else list(range(count))
     frames, notes = _decoded(files, wanted, limits)
+    patient = files[0].patient_id
     if single:
         flat = frames[0][None] if frames[0].ndim == 2 else np.moveaxis(frames[0], -1, 0)
-        return MedicalImage(np.ascontiguousarray(flat), format="png", warnings=notes)
+        array = np.ascontiguousarray(flat)
+        return MedicalImage(array, format="png", warnings=notes, patient=patient)
     notes += ("DICOM: no positions; frames are taken for axial slices of 1 mm",)
     volume = np.stack([frame.T for frame in frames], axis=-1)
-    return MedicalImage(smallest_integers(volume)[None], STACK_AFFINE, "nifti", warnings=notes)
+    return MedicalImage(
+        smallest_integers(volume)[None], STACK_AFFINE, "nifti", warnings=notes, patient=patient
+    )
 
 
 def _decoded(

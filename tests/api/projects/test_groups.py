@@ -29,7 +29,7 @@ from caps_med.images import read_image
 from tests.api.projects.conftest import Create, code, discs, upload
 from tests.api.projects.test_learning import TINY, finished, images_of, last_round, project_of
 from tests.api.running import Running, run_async
-from tests.images.dicom_files import SERIES, series_file
+from tests.images.dicom_files import SERIES, dataset, encoded, series_file
 from tests.waiting import until
 from tests.zips import zip_of
 from training.data import open_dataset
@@ -135,14 +135,17 @@ def test_dicom_series_with_one_patient_id_belong_together(
     path = create()
     ids = ["17-4", "17-4 ", "17-5", ""]
     studies = {f"{n}.zip": study(n, PatientID=one) for n, one in enumerate(ids, start=1)}
+    xray = dataset(np.zeros((32, 32), np.uint8), PatientID="17-4", Modality="DX")
+    studies["picture.dcm"] = encoded(xray)
     answer = upload(client, path, studies)
     assert answer.status_code == 201, answer.text
     root = own_models / ".projects"
     images = ProjectStore(root / "projects.sqlite3", 10**9, 10**7).images(
         path.rpartition("/")[2], None, 0, 9
     )
-    first, second, other, nobody = groups_of(images)
-    assert first == second and len({first, other, nobody}) == 3 and nobody == images[3].id
+    first, second, other, nobody, picture = groups_of(images)
+    assert first == second == picture
+    assert len({first, other, nobody}) == 3 and nobody == images[3].id
     assert patient_digest(read_image(studies["1.zip"]), "another project") != first
     shown = answer.text + client.get(f"{path}/images").text + caplog.text
     assert "17-4" not in shown and first not in shown
