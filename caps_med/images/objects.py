@@ -123,7 +123,9 @@ def _from_meta_tensor(tensor: Any) -> MedicalImage:  # noqa: ANN401
         )
     if array.ndim == 3:
         return _image(array)
-    return _image(array, _numpy(tensor.affine))
+    affine = _numpy(tensor.affine)
+    space = str(tensor.meta.get("space"))
+    return _image(array, LPS_TO_RAS @ affine if space in _LPS else affine)
 
 
 def _from_pair(pair: tuple[Any, ...]) -> MedicalImage:
@@ -229,5 +231,7 @@ _CONVERTERS: Mapping[str, Callable[[Any], MedicalImage]] = {
     "nibabel.SpatialImage": _from_nibabel,
     "SimpleITK.Image": _from_simpleitk,
 }
+#: What MONAI and NRRD call coordinates that run to Left, Posterior and Superior.
+_LPS = ("LPS", "left-posterior-superior")
 _PILLOW = "PIL.Image"
 _WHITE_16 = 2**16 - 1

@@ -13,11 +13,13 @@ import SimpleITK
 import torch
 from monai.data import MetaTensor
 from monai.transforms import LoadImage
+from monai.utils import SpaceKeys
 from numpy.typing import NDArray
 from PIL import Image
 
 from caps_med.errors import InvalidInput, InvalidParameter, NotFinite
 from caps_med.images import Kind, MedicalImage, read_image
+from caps_med.images.image import LPS_TO_RAS
 
 RNG = np.random.default_rng(0)
 VOXELS = RNG.integers(0, 1000, (4, 5, 6)).astype(np.int16)
@@ -170,6 +172,16 @@ def test_meta_tensors_keep_their_affine() -> None:
     assert np.array_equal(image.array[0], VOXELS)
     np.testing.assert_allclose(image.affine, OBLIQUE)
     assert read_image(MetaTensor(torch.zeros(1, 7, 8))).spatial_shape == (7, 8)
+
+
+@pytest.mark.parametrize("space", [SpaceKeys.LPS, "left-posterior-superior"])
+def test_meta_tensors_of_a_reader_that_keeps_lps(space: str) -> None:
+    affine = torch.tensor(LPS_TO_RAS @ OBLIQUE)
+    tensor = MetaTensor(torch.tensor(VOXELS[None]), affine=affine, meta={"space": space})
+    image = read_image(tensor)
+    np.testing.assert_allclose(image.affine, OBLIQUE)
+    again = image.like(tensor)
+    assert torch.equal(again.affine, affine) and again.meta["space"] == space
 
 
 def test_meta_tensors_as_monai_loads_them_need_their_channels_first(tmp_path: Path) -> None:
