@@ -116,7 +116,9 @@ class InputRecorder:
         above = self._infos[self.name]
         below = self._stride_below(layer, above.stride)
         position = [p // above.stride for p in pixel]
-        for axis, p in enumerate(pixel, start=3):
+        # normalized votes depend on all positions
+        axes = enumerate(pixel, start=3) if layer.vote_norm is None else ()
+        for axis, p in axes:
             start = max(0, p // below // 2 * 2 - _MARGIN)
             length = min(2 * _MARGIN + 2, maps.shape[axis] - start)
             maps = maps.narrow(axis, start, length)

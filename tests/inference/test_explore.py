@@ -14,10 +14,14 @@ import torch.nn.functional as F
 from caps_med.errors import InvalidParameter, LayerNotFound, WrongTask
 from caps_med.images import MedicalImage, to_uint8
 from caps_med.inference import load_model
+from caps_med.inference.features import Features
 from caps_med.inference.passes import cancelled_unless
+from caps_med.inference.point import InputRecorder
+from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.strip import ATOMS, strip
 from caps_med.inference.synthesizer import interpolate_noise
-from caps_med.layers import ConvCapsule
+from caps_med.layers import ConvCapsule, DeconvCapsule
+from caps_med.networks import SegCaps
 from caps_med.routing import couplings
 
 
@@ -185,6 +189,27 @@ def test_couplings_of_a_crop_are_those_of_the_whole_map(models: Path, image: Med
     point = model.point(image, "conv_cap_2_1", 9, 14)
     assert point.couplings is not None
     assert np.allclose(point.couplings, whole[0, :, :, 2, 3], atol=1e-5)
+
+
+def test_couplings_of_normalized_votes_are_those_of_the_whole_map() -> None:
+    """Their scale is that of all positions, of which a crop has some."""
+    network = SegCaps(2, 1, 3, atoms=4, normalize=True).eval()
+    picture = torch.rand(1, 1, 48, 64)
+    picture[..., :32] *= 0.1
+    for layer, above in pairwise(network.layers):
+        module = network.get_submodule(above.name)
+        assert isinstance(module, ConvCapsule | DeconvCapsule)
+        given: list[torch.Tensor] = []
+        module.register_forward_pre_hook(lambda _, inputs, into=given: into.append(inputs[0]))
+        with torch.inference_mode(), InputRecorder(network, layer.name) as recorder:
+            found = network.capsules(picture)
+            whole = couplings(module.votes(given[0]), module.bias, module.routing)
+        arrays = {name: capsules[0].numpy() for name, capsules in found.items()}
+        provenance = AnswerProvenance("segcaps", 1, "0" * 64, "none")
+        point = recorder.point(Features(arrays, provenance), 12, 50, None)
+        assert point.couplings is not None
+        wanted = whole[0, : layer.types, :, 12 // above.stride, 50 // above.stride]
+        np.testing.assert_allclose(point.couplings, wanted, atol=1e-5)
 
 
 def test_a_point_outside(models: Path, image: MedicalImage) -> None:
