@@ -152,7 +152,10 @@ def _write_onnx(bundle: Bundle, path: Path) -> None:
     model = program.model_proto
     if _fixed_size(network) is None:
         mode: Mode = "edge" if isinstance(network, SegmentationNetwork) else "constant"
-        model = take_any_size(model, network.divisor, _AXES[network.spatial_dims], mode)
+        model = take_any_size(
+            model, network.divisor, _AXES[network.spatial_dims], mode,
+            twice=network.normalizes_coarsest,
+        )  # fmt: skip
     path.write_bytes(model.SerializeToString())
 
 

@@ -16,7 +16,7 @@ Mode = Literal["edge", "constant"]
 
 
 def take_any_size(
-    model: onnx.ModelProto, divisor: int, axes: tuple[str, ...], mode: Mode
+    model: onnx.ModelProto, divisor: int, axes: tuple[str, ...], mode: Mode, *, twice: bool = False
 ) -> onnx.ModelProto:
     """The model with its first input padded to the divisor, and its output cropped back.
 
@@ -25,6 +25,8 @@ def take_any_size(
         divisor: of each spatial axis.
         axes: names of the spatial axes.
         mode: continues the maps by their last values, or by zeros.
+        twice: whether the last axis is padded once more where none is longer than the divisor, see
+            `caps_med.networks.padding.padded`.
 
     Returns:
         The same model, checked; names of input and output stay.
@@ -44,6 +46,7 @@ def take_any_size(
         "size_nothing": [0] * (2 + dims + 2),
         "size_starts": [0] * dims,
         "size_axes": list(range(2, 2 + dims)),
+        "size_once_more": [0] * (dims - 1) + [divisor * twice],
     }
     for name, values in constants.items():
         tensor = helper.make_tensor(name, onnx.TensorProto.INT64, [len(values)], values)
@@ -51,7 +54,12 @@ def take_any_size(
     before = [
         helper.make_node("Shape", [outside], ["sizes"], start=2),
         helper.make_node("Neg", ["sizes"], ["sizes_negative"]),
-        helper.make_node("Mod", ["sizes_negative", "size_divisor"], ["sizes_missing"]),
+        helper.make_node("Mod", ["sizes_negative", "size_divisor"], ["sizes_up"]),
+        helper.make_node("ReduceMax", ["sizes"], ["size_largest"], keepdims=1),
+        helper.make_node("LessOrEqual", ["size_largest", "size_divisor"], ["size_is_small"]),
+        helper.make_node("Cast", ["size_is_small"], ["size_times"], to=onnx.TensorProto.INT64),
+        helper.make_node("Mul", ["size_times", "size_once_more"], ["sizes_more"]),
+        helper.make_node("Add", ["sizes_up", "sizes_more"], ["sizes_missing"]),
         helper.make_node("Concat", ["size_nothing", "sizes_missing"], ["size_pads"], axis=0),
         helper.make_node("Pad", [outside, "size_pads"], [inside], mode=mode),
     ]

@@ -45,7 +45,7 @@ def formula_bundle(
     weights = fill({key: list(value.shape) for key, value in built.state_dict().items()})
     built.load_state_dict({key: torch.from_numpy(value) for key, value in weights.items()})
     card = ModelCard(
-        task="segmentation" if network == "SegCaps" else "synthesis",
+        task="synthesis" if network == "CapsPix2Pix" else "segmentation",
         network=NetworkSpec(name=network, arguments=dict(arguments)),
         labels={0: "background", 1: "lung"},
         provenance=WeightsProvenance(command="pytest", data="none"),
@@ -74,6 +74,13 @@ def smooth_generator(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return formula_bundle(root, "axons", "CapsPix2Pix", {"noise_size": 16, "atoms": 4, **smooth})
 
 
+@pytest.fixture(scope="module")
+def normalizing(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Normalizes its coarsest maps, so that one position there is too few."""
+    root = tmp_path_factory.mktemp("models")
+    return formula_bundle(root, "lung", "UNet", {"features": [4, 4, 8, 8, 8, 4]})
+
+
 def inputs_of(bundle: Bundle, batch: int, size: tuple[int, int]) -> tuple[Tensor, ...]:
     random = torch.Generator().manual_seed(size[0])
     maps = torch.rand(batch, 1, *size, generator=random)
@@ -83,7 +90,7 @@ def inputs_of(bundle: Bundle, batch: int, size: tuple[int, int]) -> tuple[Tensor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["segmenter", "smooth_generator"])
+@pytest.mark.parametrize("name", ["segmenter", "smooth_generator", "normalizing"])
 def test_onnx_agrees_at_every_size_and_batch(
     name: str,
     request: pytest.FixtureRequest,
