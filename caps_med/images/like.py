@@ -10,7 +10,7 @@ import numpy as np
 from caps_med.errors import InvalidInput
 from caps_med.images.files import encode_image
 from caps_med.images.image import Array, MedicalImage, liked_with
-from caps_med.images.objects import class_names, is_dataset, is_pair
+from caps_med.images.objects import class_names, columns_first, is_dataset, is_pair
 
 
 def like(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401 - whatever the source is
@@ -66,8 +66,10 @@ def _meta_tensor(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
     import torch
     from monai.data import MetaTensor
 
-    _same_grid(image, tuple(source.shape[1:]))
-    tensor = torch.from_numpy(_numbers(image.array)).to(source.device)
+    swapped = columns_first(source)
+    _same_grid(image, tuple(source.shape[1:])[:: -1 if swapped else 1])
+    array = image.array.swapaxes(1, 2) if swapped else image.array
+    tensor = torch.from_numpy(_numbers(array)).to(source.device)
     return MetaTensor(tensor, affine=source.affine, meta=dict(source.meta))
 
 

@@ -42,6 +42,8 @@ def from_object(
     An array ``[X, Y, Z]`` alone is read as its npy file is, with a warning that it has no geometry;
     to a model of pictures with C channels ``[C, H, W]`` and ``[H, W, C]`` are pictures, see
     `caps_med.images.channels.as_picture` and, where C is 1, `caps_med.preprocessing.single_slice`.
+    A picture that MONAI has loaded from its file is ``[C, W, H]``: its rows and columns are
+    swapped, with a warning, see `columns_first`.
 
     Args:
         source: as above.
@@ -121,11 +123,26 @@ def _from_meta_tensor(tensor: Any) -> MedicalImage:  # noqa: ANN401
             f"a MetaTensor of shape {array.shape} does not begin with its channels: load it with "
             "LoadImage(ensure_channel_first=True)"
         )
+    if array.ndim == 3 and columns_first(tensor):
+        return replace(_image(array.swapaxes(1, 2)), warnings=(_COLUMNS_FIRST,))
     if array.ndim == 3:
         return _image(array)
     affine = _numpy(tensor.affine)
     space = str(tensor.meta.get("space"))
     return _image(array, LPS_TO_RAS @ affine if space in _LPS else affine)
+
+
+def columns_first(tensor: Any) -> bool:  # noqa: ANN401
+    """Whether a `MetaTensor` is a picture ``[C, W, H]``, as MONAI loads one from its file.
+
+    MONAI's PILReader swaps rows and columns unless it is told not to, which shows where a picture
+    is not square and has the size of its file.
+    """
+    meta = tensor.meta
+    if tensor.ndim != 3 or not {"width", "height", "mode"} <= set(meta):
+        return False
+    rows, columns = int(meta["height"]), int(meta["width"])
+    return rows == columns or tuple(tensor.shape[1:]) != (rows, columns)
 
 
 def _from_pair(pair: tuple[Any, ...]) -> MedicalImage:
@@ -231,6 +248,10 @@ _CONVERTERS: Mapping[str, Callable[[Any], MedicalImage]] = {
     "nibabel.SpatialImage": _from_nibabel,
     "SimpleITK.Image": _from_simpleitk,
 }
+_COLUMNS_FIRST = (
+    "the picture was loaded by MONAI, which puts columns before rows: they were swapped "
+    "(LoadImage(reader=PILReader, reverse_indexing=False) keeps rows first)"
+)
 #: What MONAI and NRRD call coordinates that run to Left, Posterior and Superior.
 _LPS = ("LPS", "left-posterior-superior")
 _PILLOW = "PIL.Image"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import SimpleITK
 import torch
-from monai.data import MetaTensor
+from monai.data import MetaTensor, PILReader
 from monai.transforms import LoadImage
 from monai.utils import SpaceKeys
 from numpy.typing import NDArray
@@ -187,11 +187,29 @@ def test_meta_tensors_of_a_reader_that_keeps_lps(space: str) -> None:
 def test_meta_tensors_as_monai_loads_them_need_their_channels_first(tmp_path: Path) -> None:
     nib.Nifti1Image(VOXELS, OBLIQUE).to_filename(tmp_path / "volume.nii")
     Image.new("RGB", (8, 7)).save(tmp_path / "colour.png")
-    for name, first in (("volume.nii", (1, 4, 5, 6)), ("colour.png", (3, 8, 7))):
+    for name, first in (("volume.nii", (1, 4, 5, 6)), ("colour.png", (3, 7, 8))):
         with pytest.raises(InvalidInput, match=r"not begin with its channels: .*ensure_channel_f"):
             read_image(LoadImage(image_only=True)(tmp_path / name))
         loaded = LoadImage(image_only=True, ensure_channel_first=True)(tmp_path / name)
         assert read_image(loaded).array.shape == first
+
+
+@pytest.mark.parametrize("width", [8, 7])
+def test_pictures_that_monai_loads_are_those_of_their_files(tmp_path: Path, width: int) -> None:
+    """Its reader puts columns first, unless it is told not to; of a square nobody can tell."""
+    pixels = RNG.integers(0, 255, (7, width, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(path := tmp_path / "colour.png")
+    read = read_image(path).array
+    loaded = LoadImage(ensure_channel_first=True)(path)
+    image = read_image(loaded)
+    assert np.array_equal(image.array, read) and "columns before rows" in image.warnings[0]
+    assert torch.equal(image.like(loaded), loaded)
+    if width != 7:
+        rows_first = PILReader(reverse_indexing=False)
+        as_it_is = LoadImage(reader=rows_first, ensure_channel_first=True)(path)
+        image = read_image(as_it_is)
+        assert np.array_equal(image.array, read) and not image.warnings
+        assert torch.equal(image.like(as_it_is), as_it_is)
 
 
 def test_arrays_with_an_affine_are_volumes() -> None:
