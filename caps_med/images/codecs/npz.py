@@ -1,8 +1,9 @@
 """NumPy arrays in .npz: the image, and its affine where it has one.
 
 The image is the array `image` (of label maps `labels`), or the only one beside `affine` `[4, 4]`
-(voxel indices to millimetres, RAS+). With `affine` it is `[C, *S]`, as this module writes it;
-without, it means what it would mean in a .npy file.
+(voxel indices to millimetres, RAS+). With `affine` it is `[C, *S]`, as this module writes it, or
+`[X, Y, Z]`, which a picture is not whose affine is the identity; without, it means what it would
+mean in a .npy file.
 """
 
 from __future__ import annotations
@@ -35,13 +36,16 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
             image = npy.decode(content, kind, limits)
             return MedicalImage(image.array, format="npz", warnings=image.warnings)
         affine = npy.array_of(_inflated(archive, members["affine"], limits), limits)
-    array = npy.array_of(content, limits)
-    return MedicalImage(array, np.asarray(affine, np.float64), format="npz")
+    array, affine = npy.array_of(content, limits), np.asarray(affine, np.float64)
+    if array.ndim == 3 and not np.array_equal(affine, np.eye(4)):
+        array = array[None]
+    return MedicalImage(array, affine, format="npz")
 
 
 def encode(image: MedicalImage) -> bytes:
     """`image` or `labels` `[C, *S]` and `affine`, deflated; the same image gives the same bytes."""
-    arrays = {image.kind: image.array, "affine": image.affine}
+    affine = image.affine if image.spatial_dims == 3 else np.eye(4)
+    arrays = {image.kind: image.array, "affine": affine}
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():

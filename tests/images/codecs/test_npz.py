@@ -36,8 +36,15 @@ def test_what_numpy_writes() -> None:
         read = read_image(npz(**{name: volume}))
         np.testing.assert_array_equal(read.array[0], volume)
         assert "no geometry" in read.warnings[0]
-    read = read_image(npz(affine=OBLIQUE, x=volume[None]))
-    np.testing.assert_array_equal(read.affine, OBLIQUE)
+    for array in (volume, volume[None]):  # of three channels it would be a picture
+        read = read_image(npz(affine=OBLIQUE, x=array))
+        np.testing.assert_array_equal(read.affine, OBLIQUE)
+        np.testing.assert_array_equal(read.array, volume[None])
+
+
+def test_a_picture_stays_one_whatever_its_affine() -> None:
+    given = MedicalImage(picture("u1", 3).array, OBLIQUE, "npz")
+    assert read_image(encode_image(given, "npz")).spatial_dims == 2
 
 
 def test_what_numpy_reads() -> None:
