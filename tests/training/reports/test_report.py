@@ -72,6 +72,9 @@ def test_the_report_of_an_evaluation(discs: Path, repository: Path, tmp_path: Pa
         assert f"<th>{title}</th>" in page.text
     assert page.headings == ["Scores", "capsules@1 against plain@1", "Measures", "Cases",
                              "What the capsules show", "Data", "Model"]  # fmt: skip
+    differences = page.text.partition("<caption>capsules@1 minus the other")[2]
+    heading = re.findall(r"<th\b.*?>(.*?)</th>", differences.partition("</thead>")[0])
+    assert heading == ["class", "metric", "cases", "difference", "95 % interval", "verdict"]
     dice = evaluation.dice_of_cases()
     assert f"Best: {max(dice, key=lambda n: dice[n])}, Dice {max(dice.values()):.3f}" in page.text
     # best, median and worst: image, label and two answers; the capsules; the contact sheet
