@@ -132,7 +132,7 @@ class ModelDetail(ModelSummary):
         source = card.provenance
         return cls(
             **ModelSummary.of(model.bundle).model_dump(),
-            plane=card.plane,
+            plane=card.slice_plane,
             spacing_mm=card.spacing_mm,
             preprocessing=model.provenance.preprocessing,
             temperature=card.fitted_temperature,

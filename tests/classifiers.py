@@ -7,7 +7,7 @@ from typing import Any
 
 from caps_med.bundles import ModelCard, NetworkSpec, WeightsProvenance
 from caps_med.bundles.metadata import ClassificationSpec
-from caps_med.images import Normalization
+from caps_med.images import Normalization, Plane
 from caps_med.preprocessing import PicturePreprocessing
 from tests.conftest import write_tiny
 
@@ -25,10 +25,18 @@ NETWORKS: dict[str, NetworkSpec] = {
 CLASSES = {0: "benign", 1: "malignant", 2: "normal tissue"}
 
 
-def classifier_card(network: NetworkSpec, channels: int = 1, **changes: Any) -> ModelCard:  # noqa: ANN401
+def classifier_card(
+    network: NetworkSpec,
+    channels: int = 1,
+    plane: Plane = "axial",
+    **changes: Any,  # noqa: ANN401
+) -> ModelCard:
     """A card for pictures of 20 x 28 pixels."""
     pictures = PicturePreprocessing(
-        size=(20, 28), channels=channels, normalization=Normalization(window=(0, 255))
+        size=(20, 28),
+        channels=channels,
+        plane=plane,
+        normalization=Normalization(window=(0, 255)),
     )
     size = {"in_channels": channels, "out_channels": len(CLASSES), "image_size": [20, 28]}
     spec = NetworkSpec(name=network.name, arguments={**network.arguments, **size})

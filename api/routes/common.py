@@ -221,8 +221,7 @@ def looked_at(
         return image, slice
     card = model.bundle.card
     image = image if card.spacing_mm else picture_of(image)
-    pictures = card.classification and card.classification.pictures
-    plane = single_slice_plane(image) or (pictures.plane if pictures else card.plane)
+    plane = single_slice_plane(image) or card.slice_plane
     return cropped(image, Region.parse(region), slice, plane), None
 
 

@@ -31,7 +31,7 @@ from caps_med.images import (
 )
 from caps_med.images.channels import is_colour, is_plain_volume
 from caps_med.images.codecs.nifti import has_one_member
-from caps_med.preprocessing import picture_of
+from caps_med.preprocessing import picture_of, single_slice_plane
 
 router = APIRouter(prefix="/v1/images", tags=["images"])
 
@@ -60,7 +60,7 @@ async def convert(
         str | None,
         Form(
             description="Model whose colours a PNG of labels uses; for one that takes colour, an "
-            "image keeps its own."
+            "image keeps its own; one of a spacing has a single slice cut in `plane`, too."
         ),
     ] = None,
     format: Format = None,
@@ -70,7 +70,8 @@ async def convert(
     several channels the first is taken.
 
     As PNG: one slice, by default the middle one, with 8-bit intensities or label ids. Headers give
-    the number of slices in `plane`, and whether the source has a geometry.
+    the number of slices in `plane`, which is 1 for a volume of a single slice, and whether the
+    source has a geometry.
     """
     form = negotiate(format, accept, ["nifti", "nrrd", "metaimage", "png"])
     content = await read_upload(image)
@@ -80,8 +81,10 @@ async def convert(
     decoded = await engine.decode([content], kind, fitting, choice)
     if card is not None and kind == "labels":
         decoded = decoded.with_array(decoded.array, palette=card.palette)
-    if form == "png" and is_plain_volume(decoded) and not (card and card.spacing_mm):
-        decoded = picture_of(decoded)
+    if not (card and card.spacing_mm):  # models of pictures take a single slice as what it is
+        plane = single_slice_plane(decoded) or plane
+        if form == "png" and is_plain_volume(decoded):
+            decoded = picture_of(decoded)
     if form == "nifti" and slice is None and _is_gzipped_nifti(content, decoded):
         answer = content
     else:

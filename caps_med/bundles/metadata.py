@@ -405,6 +405,11 @@ class ModelCard(Statement):
         """The temperature of its probabilities, if one was fitted."""
         return self.classification.temperature if self.classification else self.temperature
 
+    @property
+    def slice_plane(self) -> Plane:
+        """The plane of the slices of a volume that the network looks at."""
+        return self.classification.pictures.plane if self.classification else self.plane
+
     def capsule_labels(self, capsules: int) -> dict[int, str]:
         """Label id -> name of each of the class capsules: all labels, or the second if binary."""
         named = list(self.labels.items())

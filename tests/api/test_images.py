@@ -69,6 +69,19 @@ def test_one_slice_lies_where_it_lay(client: TestClient, volume: bytes, plane: s
     np.testing.assert_allclose(one.affine @ [0, 2, 3, 1], moved, atol=1e-4)
 
 
+def test_a_single_slice_is_seen_in_its_own_plane(client: TestClient) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 1, 30, 20)).astype(np.uint8)
+    sagittal = MedicalImage(pixels, np.eye(4), "nifti")
+    files = {"image": encode_image(sagittal, "nifti")}
+    answer = client.post(f"{IMAGES}?format=png", files=files)
+    assert answer.headers["caps-med-slices"] == "1"
+    shown = np.asarray(Image.open(BytesIO(answer.content)))
+    assert shown.shape == SliceStack.from_image(sagittal, "sagittal").array.shape[2:] == (20, 30)
+    # a model with a spacing looks for axial slices in it
+    answer = client.post(f"{IMAGES}?format=png", files=files, data={"model": "tiny-segmentation"})
+    assert answer.headers["caps-med-slices"] == "20"
+
+
 def test_a_slice_as_a_picture(client: TestClient, volume: bytes, labels: bytes) -> None:
     data = {"slice": "1"}
     answer = client.post(f"{IMAGES}?format=png", files={"image": volume}, data=data)

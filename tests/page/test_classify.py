@@ -13,7 +13,8 @@ from playwright.sync_api import FilePayload, Page, Route, expect
 import caps_med
 from caps_med.images import MedicalImage, Region, cropped, encode_image
 from tests.api.serving import Served
-from tests.classifiers import write_classifiers
+from tests.classifiers import NETWORKS, classifier_card, write_classifiers
+from tests.conftest import write_tiny
 from tests.page.conftest import (
     PATIENCE_MS,
     check_accessible,
@@ -32,7 +33,9 @@ PICTURE = MedicalImage(
 
 @pytest.fixture(scope="module")
 def classifiers(server: Served) -> Path:
-    """Tiny classification models beside the built-in ones."""
+    """Tiny classification models beside the built-in ones, one of them for coronal slices."""
+    card = classifier_card(NETWORKS["tiny-efficient"], plane="coronal")
+    write_tiny(models_of(server), "tiny-coronal", card)
     return write_classifiers(models_of(server))
 
 
@@ -194,6 +197,52 @@ def test_a_region_by_pointer_and_keyboard(
     pick.press("ArrowUp")
     expect(page.locator(f"{VIEW} .title")).to_contain_text("by tiny-efficient")
     expect(said).to_have_text("Rows 10 to 29, columns 14 to 41")
+
+
+def nifti(*shape: int) -> FilePayload:
+    """A volume of noise with voxels of 1 mm."""
+    noise = np.random.default_rng(5).integers(0, 255, (1, *shape), dtype=np.uint8)
+    content = encode_image(MedicalImage(noise, np.eye(4), "nifti"), "nifti")
+    return FilePayload(name="noise.nii.gz", mimeType="application/gzip", buffer=content)
+
+
+def shows_slice(page: Page, view: str, slices: str, size: tuple[int, int]) -> None:
+    """Which slice of how many a view says that it shows, and its columns and rows."""
+    expect(page.locator(f"#{view} .slices")).to_contain_text(slices)
+    settled(page, view)
+    picture = page.locator(f"#{view} .pick img")
+    assert picture.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [*size]
+
+
+def test_slices_are_those_of_the_models_plane(classified: Callable[[str], Page]) -> None:
+    page = classified("tiny-efficient")
+    model = page.locator(f"{VIEW} select.model")
+    page.locator(f"{VIEW} .drop input").set_input_files(nifti(8, 12, 40))
+    expect(page.locator(f"{VIEW} .slices")).to_contain_text("21 of 40")
+    page.locator(f"{VIEW} .slices input").fill("30")
+    shows_slice(page, "classify", "31 of 40", (8, 12))
+    model.select_option("tiny-cnn")
+    expect(page.locator(f"{VIEW} .title")).to_contain_text("by tiny-cnn")
+    shows_slice(page, "classify", "31 of 40", (8, 12))
+    model.select_option("tiny-coronal")
+    expect(page.locator(f"{VIEW} .title")).to_contain_text("by tiny-coronal")
+    shows_slice(page, "classify", "7 of 12", (8, 40))
+
+    page.goto(f"{page.url.partition('#')[0]}#capsules")
+    page.locator("#capsules select.model").select_option("tiny-coronal")
+    page.locator("#capsules .drop input").set_input_files(nifti(8, 12, 40))
+    expect(page.locator("#capsules .inside")).to_be_visible()
+    shows_slice(page, "capsules", "7 of 12", (8, 40))
+
+
+def test_a_single_slice_is_a_picture_in_any_plane(classified: Callable[[str], Page]) -> None:
+    page = classified("tiny-efficient")
+    page.locator(f"{VIEW} .drop input").set_input_files(nifti(1, 30, 20))
+    expect(page.locator(f"{VIEW} .title")).to_have_count(0)
+    expect(page.locator(f"{VIEW} .title")).to_contain_text("by tiny-efficient")
+    expect(page.locator(f"{VIEW} .slices")).to_have_count(0)
+    picture = page.locator(f"{VIEW} .pick img")
+    assert picture.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [30, 20]
 
 
 class TestUnreadable:

@@ -13,9 +13,10 @@ from playwright.sync_api import Page, expect
 
 import caps_med
 from caps_med import samples
-from caps_med.bundles import ModelRepository
-from caps_med.images import MedicalImage, encode_image, read_image
+from caps_med.bundles import ModelRepository, NetworkSpec
+from caps_med.images import MedicalImage, encode_image, one_slice, read_image
 from tests.api.serving import Served
+from tests.conftest import write_tiny
 from tests.page.conftest import (
     check_accessible,
     counts,
@@ -218,6 +219,55 @@ def test_a_volumes_slice(
     page.locator("#synthesize .slices input").fill("2")
     same = partial(np.array_equal, truth.array)
     sent_labels(page, server, "/synthesize", lambda sent: same(sent.array))
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """A label map of 24 axial slices, 40 coronal ones."""
+    ids = np.random.default_rng(5).integers(0, 4, (1, 32, 40, 24), dtype=np.uint8)
+    file = tmp_path / "volume.nii.gz"
+    file.write_bytes(encode_image(MedicalImage(ids, np.eye(4), "nifti", "labels"), "nifti"))
+    return file
+
+
+def test_slices_are_those_of_the_models_plane(
+    opened: Callable[..., Page], quick: Callable[[Page], Page], server: Served, volume: Path
+) -> None:
+    card = ModelRepository(Path("none")).find("brain-t1-synthesis").card
+    spec = NetworkSpec(name="CapsPix2Pix", arguments={"atoms": 4, "label_channels": 4})
+    changes = {"network": spec, "plane": "coronal"}
+    write_tiny(models_of(server), "coronal-synthesis", card.model_copy(update=changes))
+    page, truth = quick(opened("synthesize")), read_image(volume, kind="labels")
+    page.locator("#synthesize input[type=file]").set_input_files(volume)
+    slices = page.locator("#synthesize .slices")
+    expect(slices).to_contain_text("13 of 24")
+    slices.locator("input").fill("23")
+    expect(slices).to_contain_text("24 of 24")
+    page.locator("#synthesize select.model").select_option("coronal-synthesis")
+    expect(slices).to_contain_text("21 of 40")
+    wanted = one_slice(truth, 20, "coronal").array
+    sent_labels(page, server, "/synthesize", lambda sent: np.array_equal(sent.array, wanted))
+
+
+def test_a_chosen_model_stays_from_slice_to_slice(
+    opened: Callable[..., Page], quick: Callable[[Page], Page], tmp_path: Path
+) -> None:
+    head = read_image(samples.COLIN27)
+    file = tmp_path / "slab.nii.gz"
+    slab = MedicalImage(head.array[..., 20:23], head.affine, "nifti")
+    file.write_bytes(encode_image(slab, "nifti"))
+    page = quick(opened("segment"))
+    page.locator("#segment input[type=file]").set_input_files(file)
+    page.locator("#to-synthesize").click()
+    slices, model = (page.locator(f"#synthesize {part}") for part in (".slices", "select.model"))
+    expect(slices).to_contain_text("2 of 3")
+    settled(page, "synthesize")
+    model.select_option("axon-synthesis")
+    expect(page.locator("#synthesize .mistaken")).to_contain_text("axon-synthesis")
+    settled(page, "synthesize")
+    slices.locator("input").fill("2")
+    expect(slices).to_contain_text("3 of 3")
+    expect(model).to_have_value("axon-synthesis")
 
 
 def test_the_segmentation_just_made(opened: Callable[..., Page], server: Served) -> None:
