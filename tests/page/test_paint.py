@@ -19,12 +19,16 @@ PAINT = "#synthesize canvas[tabindex]"
 DRAWN = "() => capsMed.synthesize.drawBitmap.reduce((n, v) => n + (v === 3), 0)"
 
 
-def stroke(page: Page) -> None:
-    """One line in the middle of the picture, which the choice of a brush may have scrolled away."""
+def stroke(page: Page, below: int = 0) -> None:
+    """One line in the middle of the picture, which the choice of a brush may have scrolled away.
+
+    Args:
+        below: so many pixels below the middle.
+    """
     page.locator(PAINT).scroll_into_view_if_needed()
     box = page.locator(PAINT).bounding_box()
     assert box is not None
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2 + below
     page.mouse.move(x - 30, y)
     page.mouse.down()
     page.mouse.move(x + 30, y + 30, steps=4)
@@ -90,6 +94,34 @@ def test_what_is_painted_outlives_a_reload(
     page.reload()
     expect(page.locator("#synthesize .sample").first).to_be_visible()
     expect(page.locator("#synthesize .over")).to_be_disabled()
+
+
+def test_a_stroke_just_before_a_reload_or_another_label_map_is_kept(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    page = quick(opened("synthesize"))
+    page.clock.install()  # a stroke is told of a while after it is done
+    before = begin(page)
+    page.locator("#synthesize .pen", has_text="white matter").click()
+    page.locator("#synthesize .size").fill("15")
+    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 1"))
+    stroke(page)
+    first = page.evaluate(DRAWN)
+    assert first > before
+    sample(page, "synthesize", "Tissue labels")
+    page.clock.resume()
+    expect(page.locator("#synthesize .painting")).to_contain_text("restored")
+    settled(page, "synthesize")
+    assert page.evaluate(DRAWN) == first
+
+    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 1"))
+    stroke(page, 40)
+    second = page.evaluate(DRAWN)
+    assert second > first
+    page.reload()
+    page.clock.resume()
+    expect(page.locator("#synthesize .painting")).to_contain_text("restored")
+    page.wait_for_function(f"wanted => ({DRAWN})() === wanted", arg=second)
 
 
 def test_a_painting_pairs_with_its_synthetic_image(

@@ -8,8 +8,8 @@ export const blank = (size: number): Blob => new Blob([new Uint8Array(
 
 export class Sketch extends Paint {
   /** `changed` gets the label map as NIfTI once a stroke is done. */
-  constructor(changed: (nifti: Uint8Array) => void) {
-    super(() => void this.painted().then(changed));
+  constructor(changed: (nifti: Promise<Uint8Array>) => void) {
+    super(() => changed(this.painted()));
     this.setDrawOpacity(1);
   }
 
