@@ -13,7 +13,7 @@ from playwright.sync_api import FilePayload, Page, Route, expect
 import caps_med
 from caps_med.images import MedicalImage, Region, cropped, encode_image
 from tests.api.serving import Served
-from tests.classifiers import NETWORKS, classifier_card, write_classifiers
+from tests.classifiers import CLASSES, NETWORKS, classifier_card, write_classifiers
 from tests.conftest import write_tiny
 from tests.page.conftest import (
     PATIENCE_MS,
@@ -36,6 +36,9 @@ def classifiers(server: Served) -> Path:
     """Tiny classification models beside the built-in ones, one of them for coronal slices."""
     card = classifier_card(NETWORKS["tiny-efficient"], plane="coronal")
     write_tiny(models_of(server), "tiny-coronal", card)
+    turned = {label: f"{name}\u202e" for label, name in CLASSES.items()}
+    card = classifier_card(NETWORKS["tiny-efficient"]).model_copy(update={"labels": turned})
+    write_tiny(models_of(server), "tiny-turned", card)
     return write_classifiers(models_of(server))
 
 
@@ -233,6 +236,23 @@ def test_slices_are_those_of_the_models_plane(classified: Callable[[str], Page])
     page.locator("#capsules .drop input").set_input_files(nifti(8, 12, 40))
     expect(page.locator("#capsules .inside")).to_be_visible()
     shows_slice(page, "capsules", "7 of 12", (8, 40))
+
+
+#: Whether the letters of an element run from left to right.
+RISES = """element => {
+    const left = at => {
+        const range = document.createRange();
+        range.setStart(element.firstChild, at);
+        range.setEnd(element.firstChild, at + 1);
+        return range.getBoundingClientRect().left;
+    };
+    return left(0) < left(element.textContent.length - 1);
+}"""
+
+
+def test_a_name_turns_no_words_around_it(classified: Callable[[str], Page]) -> None:
+    page = classified("tiny-turned")  # whose names end with the mark to write from right to left
+    assert page.locator(f"{VIEW} .title .note").evaluate(RISES)
 
 
 def test_a_single_slice_is_a_picture_in_any_plane(classified: Callable[[str], Page]) -> None:

@@ -1,5 +1,6 @@
 /** Long calls: the service answers with a job, which is followed to its result, also after a reload of the page. */
 import { formatted } from './catalog.svelte.js';
+import { apart } from './names.js';
 import { call, hear, isSilence, json, newToken, pause, Problem, post, unlessSilent } from './service.svelte.js';
 import { note } from './tab.js';
 import type { Say } from './work.svelte.js';
@@ -39,7 +40,7 @@ export async function later(path: string, fields: object, what: Pick<Left, 'name
     return await once();
   } catch (error) {
     if (!isLost(error)) throw error;
-    say(`The service has restarted; segmenting ${what.name} again`);
+    say(`The service has restarted; segmenting ${apart(what.name)} again`);
     return once();
   }
 }
@@ -75,7 +76,7 @@ async function begun(left: Left, signal: AbortSignal): Promise<string> {
       return await idOf(call(JOBS, { headers: keyed(left), signal }));
     } catch (error) {
       if (isLost(error))
-        throw new Problem('the upload was cut off', `The page was reloaded before ${left.name} was uploaded: choose it again.`, error.code);
+        throw new Problem('the upload was cut off', `The page was reloaded before ${apart(left.name)} was uploaded: choose it again.`, error.code);
       if (!isSilence(error) && (error as Problem).code !== 'not_finished') throw error;
     }
     await pause(PAUSE, signal);
@@ -86,7 +87,7 @@ async function begun(left: Left, signal: AbortSignal): Promise<string> {
 export async function followed(left: Left, signal: AbortSignal, say: Say): Promise<Response> {
   const { name, model } = left;
   let { id } = left;
-  const told = (job: Job) => say(`Segmenting ${name} with ${model}: ${standing(job)}`, job.progress.total > 0 ? job.progress.done / job.progress.total : undefined);
+  const told = (job: Job) => say(`Segmenting ${apart(name)} with ${model}: ${standing(job)}`, job.progress.total > 0 ? job.progress.done / job.progress.total : undefined);
   try {
     signal.throwIfAborted(); // it was stopped while the job was being made
     id ??= await begun(left, signal);

@@ -1,5 +1,6 @@
 /** What is at a place of an image, for people. */
 import type { NVImage } from '@niivue/niivue';
+import { apart } from './names.js';
 
 const SIDES = ['LR', 'PA', 'IS'];
 
@@ -25,5 +26,5 @@ export function readout(mm: number[], image: NVImage, labels: NVImage | undefine
   const value = image.getValue(...at);
   const id = painted ?? (labels && Math.round(labels.getValue(...voxel(labels))));
   const name = id === undefined ? undefined : labels?.colormapLabel?.labels?.[id - (labels.colormapLabel.min ?? 0)];
-  return [...where, `value ${Number(value.toPrecision(5))}`, ...(name ? [name] : [])].join(' · ');
+  return [...where, `value ${Number(value.toPrecision(5))}`, ...(name ? [apart(name)] : [])].join(' · ');
 }

@@ -1,5 +1,6 @@
 /** The tasks of models, and what this page says of each and does with it.
  * A task of another package, which is not here, has its models listed, trained and explored without a view of their own. */
+import { apart } from './names.js';
 import { picture, post } from './service.svelte.js';
 
 /** What a model made of a sample: a picture, and what it says of it. */
@@ -31,7 +32,7 @@ export const TASKS = {
     show: async (model, image, signal) => {
       const { label, classes: [first] } = await (await post(`v1/models/${model}/classify`, { image }, signal)).json();
       const src = await picture(post('v1/images?format=png', { image, model }, signal), signal);
-      return { src, says: `${label}, ${(100 * first.probability).toFixed(1)} %` };
+      return { src, says: `${apart(label)}, ${(100 * first.probability).toFixed(1)} %` };
     },
   },
 } as const satisfies Record<string, Traits>;

@@ -10,6 +10,7 @@ import { History } from '../src/history.js';
 import { forget, keep, kept, keyOf, last } from '../src/kept.js';
 import { Latest } from '../src/latest.js';
 import { measureOf, npz, part, RISING, SIGNED } from '../src/maps.js';
+import { apart } from '../src/names.js';
 import { type Color, colorsAs, colorsOf, OKABE_ITO } from '../src/palette.js';
 import { position } from '../src/readout.js';
 import { asField, between, stepped } from '../src/region.js';
@@ -21,6 +22,15 @@ import { traitsOf } from '../src/tasks.js';
 import { followed } from '../src/training.js';
 import { fillWithPercents, uncertaintyColors } from '../src/uncertainty.js';
 import { unlessStopped, Work } from '../src/work.svelte.js';
+
+describe('a name within a sentence', () => {
+  it('turns nothing around it, whatever marks of direction it has', () => {
+    expect(apart('grey matter, größer')).toBe('grey matter, größer');
+    expect(apart('\u202emottob')).toBe('\u2068\u202emottob\u2069');
+    expect(apart('\u2069\u202eout')).toBe('\u2068\u202eout\u2069');
+    expect(apart('מוח')).toBe('\u2068מוח\u2069');
+  });
+});
 
 describe('the size of an answer', () => {
   it('has x first, of a picture and of a volume', () => {
