@@ -36,7 +36,7 @@ def classifiers(server: Served) -> Path:
     """Tiny classification models beside the built-in ones, one of them for coronal slices."""
     card = classifier_card(NETWORKS["tiny-efficient"], plane="coronal")
     write_tiny(models_of(server), "tiny-coronal", card)
-    turned = {label: f"{name}\u202e" for label, name in CLASSES.items()}
+    turned = {label: f"{name} of the left side\u202e" for label, name in CLASSES.items()}
     card = classifier_card(NETWORKS["tiny-efficient"]).model_copy(update={"labels": turned})
     write_tiny(models_of(server), "tiny-turned", card)
     return write_classifiers(models_of(server))
@@ -250,9 +250,17 @@ RISES = """element => {
 }"""
 
 
-def test_a_name_turns_no_words_around_it(classified: Callable[[str], Page]) -> None:
+#: Whether an SVG shows all of its words.
+FITS = """svg => [...svg.querySelectorAll('text')].every(text => {
+    const { x, width } = text.getBBox();
+    return x >= 0 && x + width <= svg.viewBox.baseVal.width;
+})"""
+
+
+def test_a_name_turns_no_words_around_it_and_has_room(classified: Callable[[str], Page]) -> None:
     page = classified("tiny-turned")  # whose names end with the mark to write from right to left
     assert page.locator(f"{VIEW} .title .note").evaluate(RISES)
+    assert page.locator(f"{VIEW} .lines").evaluate(FITS)
 
 
 def test_a_single_slice_is_a_picture_in_any_plane(classified: Callable[[str], Page]) -> None:

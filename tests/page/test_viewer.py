@@ -270,6 +270,18 @@ def test_the_crosshair_of_a_sagittal_slice_is_seen(
     assert coloured.any(axis=0).mean() > 0.4 and coloured.any(axis=1).mean() > 0.4
 
 
+def test_crosshair_and_letters_of_a_narrow_picture_are_seen(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    wide = page.evaluate("() => capsMed.segment.opts.crosshairWidth")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function("wide => capsMed.segment.opts.crosshairWidth > wide", arg=wide)
+    box, place = (page.locator(one).bounding_box() for one in (CANVAS, "#segment .place"))
+    assert box and place and place["height"] > 30  # two lines
+    assert box["y"] + box["height"] <= place["y"]
+
+
 def test_a_palette_for_the_colour_blind(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     sample(page, "segment", "T1 slice")

@@ -190,8 +190,10 @@ export class Viewer extends Niivue {
     this.createOnLocationChange();
   }
 
+  private crossed = false;
   /** A crosshair of about one and a half pixels of the screen, or none. */
   crosshair(shown: boolean): void {
+    this.crossed = shown;
     const { clientWidth, clientHeight } = this.canvas ?? { clientWidth: 600, clientHeight: 600 };
     const across = Math.min(clientWidth, clientHeight) / (this.opts.sliceType === SLICE_TYPE.MULTIPLANAR ? 2 : 1) || 300;
     const { dimsRAS = [], pixDimsRAS = [] } = this.volumes[0] ?? {};
@@ -229,6 +231,7 @@ export class Viewer extends Niivue {
   override resizeListener(): void {
     if (this.hidden) return;
     super.resizeListener();
+    if (this.volumes.length) this.crosshair(this.crossed);
     this.drawNow();
   }
 
