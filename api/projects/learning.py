@@ -27,6 +27,7 @@ from api.projects.scoring import Scoring
 from api.projects.store import ProjectStore
 from api.projects.training_data import CASES_PAGE, write_cases
 from caps_med.errors import CapsMedError
+from caps_med.wording import counted
 
 log = logging.getLogger("caps_med.projects")
 
@@ -88,8 +89,8 @@ class Learning:
     ) -> Round:
         corrected = await to_thread.run_sync(self._corrected, project)
         if len(corrected) < FEWEST:
-            detail = f"{len(corrected)} images are corrected: correct at least {FEWEST}"
-            raise Refusal(DATA_NOT_FIT, detail)
+            found = f"{counted(len(corrected), 'image')} {'is' if len(corrected) == 1 else 'are'}"
+            raise Refusal(DATA_NOT_FIT, f"{found} corrected: correct at least {FEWEST}")
         held_out = held_out_of(corrected, project)
         training = [image for image in corrected if image.id not in held_out]
         await to_thread.run_sync(self._check_labels, project, training)

@@ -104,7 +104,7 @@ def test_too_little_is_not_learned_from(client: httpx.Client, create: Create) ->
     annotated(client, project, 1)
     refused = client.post(f"{project}/learn")
     assert code(refused) == (422, "data_not_fit")
-    assert "correct at least 2" in refused.json()["detail"]
+    assert refused.json()["detail"] == "1 image is corrected: correct at least 2"
 
 
 def test_a_label_that_no_image_shows_would_be_forgotten(
