@@ -103,6 +103,8 @@ def test_a_model_whose_card_says_so_refines_unless_it_is_unticked(
     expect(tick).not_to_be_checked()
     page.locator("#segment .model").select_option("brain-tissue")
     expect(tick).to_be_checked()
+    box = tick.bounding_box()
+    assert box and box["width"] == box["height"]  # not squeezed by the words beside it
     sample(page, "segment", "T1 slice")
     check_shown(page, model.segment(samples.T1))
     expect(provenance).to_contain_text("refined by em")
