@@ -49,7 +49,7 @@ def publish(trained: Path, models: Path) -> Bundle:
                 "what surrounds the brain. Contrast, brightness and noise follow from the seed."
             ),
             "input_description": (
-                "Label maps of an adult head with voxels of about 1 mm, with the ids of FreeSurfer "
+                "label maps of an adult head with voxels of about 1 mm, with the ids of FreeSurfer "
                 "or of SynthSeg's training label maps"
             ),
             "license": "Apache-2.0",

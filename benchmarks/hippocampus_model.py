@@ -128,7 +128,7 @@ def publish_synthesis(trained: Path, models: Path) -> Bundle:
                 "that also say where the surroundings are dark, grey and bright."
             ),
             "input_description": (
-                "Label maps of a hippocampus with voxels of about 1 mm, with or without three "
+                "label maps of a hippocampus with voxels of about 1 mm, with or without three "
                 "classes of its surroundings"
             ),
             "license": LICENSE,
