@@ -300,7 +300,9 @@ def _picture(page: Page, path: Path) -> None:
     page.mouse.move(0, 0)
     page.screenshot(path=path, full_page=True)
     picture = Image.open(path).convert("RGB")
-    picture.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    # the colours of labels too, of which there are few pixels
+    few = picture.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=4, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
 
 
 if __name__ == "__main__":
