@@ -94,6 +94,20 @@ def test_how_sure_the_answer_is_and_a_refined_one(
     np.testing.assert_allclose(found.array, refined.probabilities.array, atol=1e-6)
 
 
+def test_an_answer_is_averaged_over_mirror_images(opened: Callable[..., Page]) -> None:
+    page, model = opened("segment"), caps_med.load_model("axon-segmentation")
+    tick = page.locator("#segment .tta")
+    page.locator("#segment .model").select_option("axon-segmentation")
+    sample(page, "segment", "Axons")
+    check_shown(page, model.segment(samples.AXONS), 128, 128, 1)
+    expect(page.locator("#segment label:has(.tta)")).to_contain_text("4 times the work")
+    tick.check()
+    wait_for_answer(page)
+    averaged = model.segment(samples.AXONS, tta=True)
+    assert (averaged.array != model.segment(samples.AXONS).array).any()
+    check_shown(page, averaged, 128, 128, 1)
+
+
 def test_a_model_whose_card_says_so_refines_unless_it_is_unticked(
     opened: Callable[..., Page],
 ) -> None:

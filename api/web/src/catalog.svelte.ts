@@ -9,6 +9,8 @@ export interface Model {
   description: string; input_description: string; data: string; license: string; size_bytes: number;
   /** What refines its answers unless asked not to. */
   refine: string | null;
+  /** Views over which test-time augmentation averages; 1 where it refuses that. */
+  tta_views: number;
 }
 export interface Layer { name: string; types: number; atoms: number; stride: number }
 export interface Detail extends Model {
