@@ -214,15 +214,15 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         Raises:
             InvalidParameter: the model has learned from no mirror images.
         """
-        views = self.card.tta_views
-        if on and views == 1:
+        views = self.card.tta_views if on else None
+        if views == 1:
             raise InvalidParameter(
                 f"tta: {self.provenance.model} was trained without mirror images, so that there "
                 "are none to average over; leave it out"
             )
         other = copy.copy(self)
         other.tta = on
-        other.provenance = replace(self.provenance, tta_views=views if on else None)
+        other.provenance = replace(self.provenance, tta_views=views)
         return other
 
     def __call__(
