@@ -19,21 +19,18 @@ def draft_of(path: Path) -> Iterator[Path]:
     """Write under a hidden name beside `path`, then rename; after an error nothing is left.
 
     The hidden name does not grow with that of `path`: whatever name the file system takes can be
-    written. A folder replaces the folder or file that is there. What the disk refuses is told with
-    the name of `path`.
+    written. What the disk refuses is told with the name of `path`.
     """
     draft = (_FOLDER.get() or path.parent) / f".{secrets.token_hex(8)}.draft"
     try:
         yield draft
-        if draft.is_dir():
-            _remove(path)
         draft.replace(path)
     except OSError as error:
         if error.errno is not None and error.filename in (None, str(draft)):
             error.filename, error.filename2 = str(path), None
         raise
     finally:
-        _remove(draft)
+        draft.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -100,10 +97,10 @@ def drafts_in(folder: Path) -> Iterator[None]:
 def remove_drafts(folder: Path) -> None:
     """Delete what a killed process has left half written in a folder that no other writes to."""
     for draft in folder.glob(_NAMES):
-        _remove(draft)
+        draft.unlink(missing_ok=True)
 
 
-def _remove(draft: Path) -> None:
-    if draft.is_dir():
-        shutil.rmtree(draft, ignore_errors=True)
-    draft.unlink(missing_ok=True)
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)

@@ -24,35 +24,16 @@ def test_a_text_of_training_is_written_so_too(tmp_path: Path) -> None:
     assert path.read_text() == "whole" and [*path.parent.iterdir()] == [path]
 
 
-@pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
-def test_what_is_there_is_replaced_whole_or_stays(tmp_path: Path, folder: bool) -> None:
+def test_what_is_there_is_replaced_whole_or_stays(tmp_path: Path) -> None:
     path = tmp_path / "result"
-
-    def write(draft: Path, text: str) -> None:
-        if folder:
-            draft.mkdir()
-            draft /= text
-        draft.write_text(text)
-
     for text in ("old", "new"):
         with draft_of(path) as draft:
-            write(draft, text)
+            draft.write_text(text)
     with pytest.raises(OSError, match="disk is full"), draft_of(path) as draft:
-        write(draft, "half")
+        draft.write_text("half")
         raise OSError("disk is full")
     assert [file.name for file in tmp_path.iterdir()] == ["result"]
-    if folder:
-        assert [file.name for file in path.iterdir()] == ["new"]
-    else:
-        assert path.read_text() == "new"
-
-
-def test_a_folder_replaces_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "result"
-    path.write_text("old")
-    with draft_of(path) as draft:
-        draft.mkdir()
-    assert path.is_dir() and [*tmp_path.iterdir()] == [path]
+    assert path.read_text() == "new"
 
 
 def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from caps_med.batch.cases import Case, split_suffix
 from caps_med.batch.places import write_text
 from caps_med.batch.table import CaseResult
-from caps_med.drafts import draft_of
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, MedicalImage, codec_of_path
 from caps_med.inference import MapName, Model, Segmentation, load_model
@@ -247,16 +246,19 @@ class FeatureFiles(Action):
         return {"layer": self.layer, "slice": self.slice, "seed": self.seed}
 
     def claimed(self, name: str) -> Iterable[str]:  # noqa: D102
-        return [name, *(f"{name}/{split_suffix(file)[0]}" for file in FOLDER_FILES)]
+        return [name, *(split_suffix(output)[0] for output in self._outputs(name))]
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
         source = self.read(model, case)
         found = model.features(source, self.layer, self.slice, self.seed)
-        path = _place(folder, case.name)
-        with draft_of(path) as draft:
-            found.save(draft)
-        written = {f"{case.name}/{file}": (path / file).stat().st_size for file in FOLDER_FILES}
+        # beside the outputs of cases in a folder of that name, which stay
+        paths = {name: _place(folder, name) for name in self._outputs(case.name)}
+        found.save(folder / case.name)
+        written = {name: path.stat().st_size for name, path in paths.items()}
         return CaseResult(case.name, case.input, outputs=written, warnings=found.warnings)
+
+    def _outputs(self, name: str) -> list[str]:
+        return [f"{name}/{file}" for file in FOLDER_FILES]
 
 
 def _uncertainty(result: Segmentation) -> dict[str, float]:

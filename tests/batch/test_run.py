@@ -450,3 +450,18 @@ def test_capsules_of_a_folder(models: Path, scans: Path, tmp_path: Path) -> None
     run_batch(action, [scans / "sub", scans / "a.png"], out, overwrite=True)
     with pytest.raises(LayerNotFound, match="no layer 'nope'"):
         run_batch(FeatureFiles("tiny-segmentation", models, layer="nope"), [scans], out / "n")
+
+
+def test_capsules_below_those_of_another_case_stay(scans: Path, models: Path) -> None:
+    """``sub`` and ``sub/v`` are both cases: that which is done again leaves the other."""
+    out = scans.parent / "out"
+    image = MedicalImage(np.zeros((1, 20, 28), np.uint8), format="png")
+    for level in (0, 255):
+        image.with_array(image.array + level).save(scans / "sub.png")
+        action = FeatureFiles("tiny-segmentation", models, layer="seg_caps")
+        run = run_batch(action, [scans / "sub.png", scans / "sub"], out, resume=True)
+    assert run.failed == ()
+    assert files_of(out) == {
+        *(name for result in run.results for name in result.outputs), "cases.csv", "cases.json",
+    }  # fmt: skip
+    assert {result.case for result in run.results} == {"sub", "sub/v"}
