@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from caps_med._version import __version__
 from caps_med.batch.actions import Action
-from caps_med.batch.cases import Case, with_unambiguous_names
+from caps_med.batch.cases import Case, split_suffix, with_unambiguous_names
 from caps_med.batch.cluster import Cluster, run_on_cluster
 from caps_med.batch.inputs import Skipped, find_cases
 from caps_med.batch.places import place_of, sizes_in, store_errors
@@ -124,6 +125,7 @@ def _run(
     model = action.load()
     found = find_cases(inputs, kind=model.reads, channels=model.inferer.channels, leave_out=folder)
     cases = with_unambiguous_names(found.cases, action.claimed)
+    _check_outputs(folder, cases, action)
     records = Records(folder, made_by(action, model))
     before = {**read_table(folder, records.made_by), **records.read()} if resume else {}
     if not resume:
@@ -171,6 +173,23 @@ def _check_folder(folder: Place, inputs: Sequence[str | Place], may_hold: bool) 
                 f"{folder} is not empty: add --resume to continue, --overwrite to start over, or "
                 "name another folder"
             )
+
+
+def _check_outputs(folder: Place, cases: Sequence[Case], action: Action) -> None:
+    """Check that no output has the place of an input, whatever the suffix of each.
+
+    Raises:
+        InvalidParameter: one has.
+    """
+    real = functools.cache(lambda parent: parent.resolve())
+    outputs = {folder.resolve() / name for case in cases for name in action.claimed(case.name)}
+    for file in (file for case in cases for file in case.files):
+        for place in (file, *([file.resolve()] if file.is_symlink() else [])):
+            if real(place.parent) / split_suffix(place.name)[0] in outputs:
+                raise InvalidParameter(
+                    f"{folder}: an output would have the place and name of the input {file}: name "
+                    "another folder for the outputs"
+                )
 
 
 def made_by(action: Action, model: Model) -> dict[str, Any]:

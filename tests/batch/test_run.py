@@ -185,6 +185,29 @@ def test_a_folder_that_is_not_empty(action: SegmentFiles, scans: Path, tmp_path:
         run_batch(action, [scans], out / "mine.txt")
 
 
+@pytest.mark.parametrize("inputs", [["*.png"], ["a.png"], ["link.png"]])
+def test_no_output_replaces_an_input(
+    action: SegmentFiles, scans: Path, tmp_path: Path, inputs: list[str]
+) -> None:
+    """Neither of a file that is named, nor of what a pattern or a link leads to."""
+    (scans / "broken.png").unlink()
+    (tmp_path / "link.png").symlink_to(scans / "a.png")
+    folder = tmp_path if inputs == ["link.png"] else scans
+    out = tmp_path / "same"
+    out.symlink_to(scans if inputs != ["link.png"] else tmp_path)
+    before = (scans / "a.png").read_bytes()
+    for place in (folder, out):
+        with pytest.raises(InvalidParameter, match="an output would have the place and name"):
+            run_batch(action, [folder / one for one in inputs], place, overwrite=True)
+    assert (scans / "a.png").read_bytes() == before
+    assert files_of(scans) == {"a.png", "a.tif", "sub/v.nii"}
+
+
+def test_outputs_may_lie_beside_inputs_of_other_names(action: SegmentFiles, scans: Path) -> None:
+    run_batch(action, [scans / "sub"], scans, overwrite=True)
+    assert files_of(scans) >= {"v.nii", "sub/v.nii", "a.png"}
+
+
 def test_outputs_are_not_written_through_links(
     action: SegmentFiles, scans: Path, tmp_path: Path
 ) -> None:
