@@ -79,12 +79,13 @@ def find_cases(
             ``#`` begins a comment.
         kind: "labels" takes DICOM SEG, too.
         channels: that the model takes.
-        leave_out: a folder that is not searched: that of the outputs.
+        leave_out: a folder that is not searched, nor looked at for what matches a pattern: that of
+            the outputs.
 
     Raises:
         InvalidInput: an input does not exist, or there is no image in all of them.
     """
-    paths = _expanded(inputs)
+    paths = _expanded(inputs, leave_out)
     root = _common_folder(paths)
     walked = [
         (file, path)
@@ -110,7 +111,9 @@ def find_cases(
     return Found(tuple(sorted(cases, key=lambda case: (case.name, case.input))), tuple(skipped))
 
 
-def _expanded(inputs: Sequence[str | Place], base: Place | None = None) -> list[Place]:
+def _expanded(
+    inputs: Sequence[str | Place], leave_out: Place | None, base: Place | None = None
+) -> list[Place]:
     """Absolute paths of existing files and folders."""
     paths: list[Place] = []
     for given in inputs:
@@ -120,12 +123,24 @@ def _expanded(inputs: Sequence[str | Place], base: Place | None = None) -> list[
         if path.exists():
             paths.append(path)
         elif matches := matching(path):
-            paths += matches
+            paths += _without(leave_out, path, matches)
         else:
             raise InvalidInput(f"{given}: no such file or folder")
     if base is None and len(paths) == 1 and paths[0].suffix.lower() in LIST_SUFFIXES:
-        return _expanded(_listed(paths[0]), paths[0].parent)
+        return _expanded(_listed(paths[0]), leave_out, paths[0].parent)
     return paths
+
+
+def _without(folder: Place | None, pattern: Place, matches: list[Place]) -> list[Place]:
+    """The matches that are not in that folder, unless the whole pattern lies there."""
+    if folder is None:
+        return matches
+    hidden = folder.resolve()
+
+    def lies_there(path: Place) -> bool:
+        return hidden in (path.resolve(), *path.parent.resolve().parents, path.parent.resolve())
+
+    return matches if lies_there(pattern) else [one for one in matches if not lies_there(one)]
 
 
 def _listed(path: Place) -> list[str]:

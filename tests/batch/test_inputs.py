@@ -81,6 +81,14 @@ def test_the_folder_of_the_outputs_is_no_input(folder: Path) -> None:
     assert "out/b" not in names(find_cases([folder], leave_out=folder / "out"))
 
 
+def test_what_matches_a_pattern_is_no_output(folder: Path) -> None:
+    picture(folder / "out/b.png")
+    for pattern in ("**/*.png", "*"):
+        found = find_cases([folder / pattern], leave_out=folder / "out")
+        assert "out/b" not in names(found) and "b" in names(found)
+    assert names(find_cases([folder / "out/*.png"], leave_out=folder / "out")) == ["b"]
+
+
 def test_links_are_followed_inside_the_folder_alone(folder: Path, tmp_path: Path) -> None:
     outside = picture(tmp_path / "elsewhere/secret.png")
     (folder / "link.png").symlink_to(outside)
