@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -85,14 +86,16 @@ def with_unambiguous_names(
         claimed: the outputs of a case's name, without suffixes.
     """
     renamed = list(cases)
-    for rename in (_with_suffix, _numbered):
+    # the last until none meet: a file may have the name that another one is given
+    for rename in itertools.chain([_with_suffix], itertools.repeat(_numbered)):
         owners = Counter([*RESERVED])
         owners.update(each for case in renamed for each in _folded(claimed(case.name)))
+        meeting = [any(owners[each] > 1 for each in _folded(claimed(c.name))) for c in renamed]
+        if not any(meeting):
+            break
         renamed = [
-            rename(case, number)
-            if any(owners[each] > 1 for each in _folded(claimed(case.name)))
-            else case
-            for number, case in enumerate(renamed, start=1)
+            rename(case, number) if meets else case
+            for number, (case, meets) in enumerate(zip(renamed, meeting, strict=True), start=1)
         ]
     return renamed
 
@@ -101,7 +104,7 @@ def _folded(names: Iterable[str]) -> set[str]:
     return {unicodedata.normalize("NFC", name).casefold() for name in names}
 
 
-def _with_suffix(case: Case, _: int) -> Case:
+def _with_suffix(case: Case, number: int) -> Case:
     suffix = case.suffix.replace(".", "_")
     return replace(case, name=f"{case.name}{suffix}") if suffix else case
 

@@ -213,17 +213,29 @@ def test_channels_in_files_of_their_own_are_one_case(tmp_path: Path) -> None:
     assert names(find_cases([tmp_path])) == ["p1_0000", "p1_0001", "p2_0000", "single"]
 
 
-def test_outputs_never_meet() -> None:
-    cases = [
-        Case(name, (Path(file),), file, Path(file).suffix)
-        for name, file in (
-            ("a", "a.png"), ("a", "a.tif"), ("B", "B.png"), ("b", "b.png"), ("c", "c.png"),
-            ("c_probabilities", "c_probabilities.png"), ("d", "d.png"),
-        )
-    ]  # fmt: skip
-    renamed = with_unambiguous_names(cases, lambda name: [name, f"{name}_probabilities"])
-    outputs = [case.name for case in renamed]
-    assert outputs[:2] == ["a_png", "a_tif"]
-    assert outputs[-1] == "d"
-    every = [each.casefold() for name in outputs for each in (name, f"{name}_probabilities")]
-    assert len(set(every)) == len(every)
+def claimed(name: str) -> list[str]:
+    return [name, f"{name}_probabilities"]
+
+
+def renamed(*files: str) -> list[str]:
+    """The names of the outputs of files."""
+    cases = [Case(Path(f).stem, (Path(f),), f, Path(f).suffix.lower()) for f in files]
+    return [case.name for case in with_unambiguous_names(cases, claimed)]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["a.png", "a.tif", "B.png", "b.png", "c.png", "c_probabilities.png", "d.png"],
+        ["a.PNG", "a.png", "a_png-1.png", "a_png-1-1.png", "a_png-2_probabilities.png"],
+        ["cases.png", "cases_png.tif", "Cases.PNG"],
+    ],
+)
+def test_outputs_never_meet(files: list[str]) -> None:
+    outputs = renamed(*files)
+    every = [each.casefold() for name in outputs for each in claimed(name)]
+    assert len(set(every)) == len(every) and "cases" not in every
+
+
+def test_names_stay_where_outputs_do_not_meet() -> None:
+    assert renamed("a.png", "a.tif", "d.png") == ["a_png", "a_tif", "d"]
