@@ -95,7 +95,7 @@ def read_table(folder: Place, made_by: Mapping[str, Any]) -> dict[str, CaseResul
         if any(document.get(key) != value for key, value in made_by.items()):
             return {}
         results = [CaseResult.from_dict(each) for each in document["cases"]]
-    except (OSError, ValueError, TypeError, KeyError):  # none, or not ours
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # none, or not ours
         return {}
     return {result.case: result for result in results}
 

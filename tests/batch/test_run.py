@@ -177,6 +177,9 @@ def test_a_folder_that_is_not_empty(action: SegmentFiles, scans: Path, tmp_path:
     with pytest.raises(InvalidParameter, match="out is not empty: add --resume to continue"):
         run_batch(action, [scans], out)
     assert files_of(out) == {"mine.txt"}
+    for not_a_table in ("[]", "{", '"text"', '{"cases": [1]}'):
+        (out / "cases.json").write_text(not_a_table)
+        run_batch(action, [scans], out, resume=True)
     run_batch(action, [scans], out, overwrite=True)
     assert files_of(out) == {*OUTPUTS, "mine.txt"}
     with pytest.raises(InvalidParameter, match="scans is the input folder: name another folder"):
