@@ -38,11 +38,14 @@ def place_of(text: str | Place) -> Place:
     """The place that a path or URL names.
 
     Raises:
-        InvalidParameter: no such store is supported, or the URL holds credentials.
+        InvalidParameter: nothing is named, no such store is supported, or the URL holds
+            credentials.
         MissingExtra: what reaches the store is not installed.
     """
     if not isinstance(text, str):
         return text
+    if not text:
+        raise InvalidParameter("an empty path: name a file or folder; . is the working folder")
     scheme, found, rest = text.partition("://")
     if not found:
         return Path(text)

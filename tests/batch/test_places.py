@@ -20,6 +20,8 @@ from caps_med.images import MedicalImage
 
 def test_places_that_are_refused() -> None:
     assert place_of("scans") == Path("scans")
+    with pytest.raises(InvalidParameter, match="an empty path: name a file or folder"):
+        place_of("")
     with pytest.raises(InvalidParameter, match=r"ftp://: not supported; .* s3://"):
         place_of("ftp://host/scans")
     with pytest.raises(InvalidParameter, match="a URL must not contain credentials") as refused:
