@@ -26,10 +26,9 @@ def removable(repository: ModelRepository, reference: str) -> list[Bundle]:
         ModelNotFound: there is no such model or version.
         InvalidParameter: one of them is built in.
     """
-    newest = repository.find(reference)
     if "@" in reference:
-        return _own([newest])
-    return _own(_versions(repository, newest.name))
+        return _own([repository.find(reference)])
+    return _own(_versions(repository, reference))
 
 
 def remove_model(repository: ModelRepository, reference: str) -> list[Bundle]:
@@ -65,8 +64,8 @@ def copy_model(repository: ModelRepository, reference: str, name: str) -> Bundle
     return repository.find(name)
 
 
-def rename_model(repository: ModelRepository, name: str, new: str) -> Bundle:
-    """Give a model, with all its versions, another name; returns its newest version.
+def rename_model(repository: ModelRepository, name: str, new: str) -> list[Bundle]:
+    """Give a model, with all its versions, another name; returns them in ascending order.
 
     Raises:
         ModelNotFound: there is no such model.
@@ -77,17 +76,25 @@ def rename_model(repository: ModelRepository, name: str, new: str) -> Bundle:
             f"{name}: a model is renamed with all its versions; give its name without @ and a "
             "version"
         )
-    versions = _own(_versions(repository, repository.find(name).name))
+    versions = _own(_versions(repository, name))
     _check_new(repository, new)
     with _new_home(repository, new) as home:
         for bundle in versions:
             _copy(bundle, home, new, bundle.version)
     remove_whole(repository.root / name)
-    return repository.find(new)
+    return _versions(repository, new)
 
 
 def _versions(repository: ModelRepository, name: str) -> list[Bundle]:
-    return [repository.find(f"{name}@{version}") for version in repository.versions(name)]
+    """All versions of a model, candidates too.
+
+    Raises:
+        ModelNotFound: there is no such model.
+    """
+    versions = repository.versions(name)
+    if not versions:
+        repository.find(name)  # which raises, and says what there is
+    return [repository.find(f"{name}@{version}") for version in versions]
 
 
 def _own(bundles: Iterable[Bundle]) -> list[Bundle]:

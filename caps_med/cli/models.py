@@ -199,8 +199,7 @@ def rename(name: Name, new_name: NewName, models: Models = None) -> None:
 
     repository = ModelRepository(models)
     renamed = rename_model(repository, name, new_name)
-    versions = counted(len(repository.versions(new_name)), "version")
-    say(f"{name} -> {renamed.name}, {versions}")
+    say(f"{name} -> {new_name}, {counted(len(renamed), 'version')}")
 
 
 @models_app.command("copy")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from caps_med.bundles import ModelRepository
+from caps_med.bundles.bundle import CANDIDATE
 from caps_med.bundles.drafts import ABANDONED
 from caps_med.bundles.manage import copy_model, remove_model, rename_model
 from caps_med.errors import InvalidParameter, ModelNotFound
@@ -40,7 +41,8 @@ def test_a_version_is_removed_and_then_the_model(repository: ModelRepository) ->
 
 def test_a_model_is_renamed_with_all_its_versions(repository: ModelRepository) -> None:
     before = [repository.find(f"mine@{v}").metadata.weights.sha256 for v in (1, 2)]
-    assert rename_model(repository, "mine", "yours").reference == "yours@2"
+    renamed = rename_model(repository, "mine", "yours")
+    assert [one.reference for one in renamed] == ["yours@1", "yours@2"]
     assert repository.versions("mine") == [] and repository.versions("yours") == [1, 2]
     found = [repository.find(f"yours@{v}") for v in (1, 2)]
     assert [one.metadata.weights.sha256 for one in found] == before
@@ -79,6 +81,16 @@ def test_a_name_that_exists_is_never_written_over(
         change(repository, "mine", taken)  # type: ignore[operator]
     assert repository.find(taken).metadata == before
     assert repository.versions("mine") == [1, 2]
+
+
+def test_a_model_of_candidates_alone_is_renamed_and_removed(repository: ModelRepository) -> None:
+    remove_model(repository, "mine@1")
+    (repository.root / "mine/2" / CANDIDATE).touch()
+    rename_model(repository, "mine", "yours")
+    assert repository.candidates("yours") == [2] and repository.versions("mine") == []
+    assert [one.reference for one in remove_model(repository, "yours")] == ["yours@2"]
+    with pytest.raises(ModelNotFound, match="no model 'yours': available are"):
+        rename_model(repository, "yours", "mine")
 
 
 def test_one_version_cannot_be_renamed(repository: ModelRepository) -> None:
