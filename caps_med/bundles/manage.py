@@ -10,11 +10,11 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from caps_med.bundles.bundle import CANDIDATE, Bundle
-from caps_med.bundles.drafts import new_draft, remove_whole
+from caps_med.bundles.drafts import new_draft, remove_left, remove_whole
 from caps_med.bundles.repository import BUILT_IN, ModelRepository
 from caps_med.errors import InvalidParameter
 
@@ -38,13 +38,26 @@ def remove_model(repository: ModelRepository, reference: str) -> list[Bundle]:
         ModelNotFound, InvalidParameter: see `removable`.
     """
     removed = removable(repository, reference)
-    home = repository.root / removed[0].name
-    if len(removed) == len(repository.versions(removed[0].name)):
-        remove_whole(home)
-    else:
-        for bundle in removed:
-            remove_whole(bundle.path)
+    remove_versions(removed)
     return removed
+
+
+def remove_versions(versions: Iterable[Bundle]) -> None:
+    """Delete these versions, of `removable`, and none that has been written since.
+
+    The newest goes last: until then the bare name refers to it.
+    """
+    for bundle in versions:
+        remove_whole(bundle.path)
+        _tidy(bundle.path.parent)
+
+
+def _tidy(home: Path) -> None:
+    """Delete the folder of a model that has no version, nor a draft of one."""
+    if home.is_dir():
+        remove_left(home)
+        with suppress(OSError):  # it is not empty
+            home.rmdir()
 
 
 def copy_model(repository: ModelRepository, reference: str, name: str) -> Bundle:
@@ -81,7 +94,7 @@ def rename_model(repository: ModelRepository, name: str, new: str) -> list[Bundl
     with _new_home(repository, new) as home:
         for bundle in versions:
             _copy(bundle, home, new, bundle.version)
-    remove_whole(repository.root / name)
+    remove_versions(versions)
     return _versions(repository, new)
 
 
@@ -111,6 +124,7 @@ def _own(bundles: Iterable[Bundle]) -> list[Bundle]:
 
 def _check_new(repository: ModelRepository, name: str) -> None:
     repository.check_name(name)
+    _tidy(repository.root / name)
     if repository.versions(name) or (repository.root / name).exists():
         raise InvalidParameter(f"model {name} exists: choose another name, or remove it first")
 

@@ -178,13 +178,14 @@ def remove(
     Example: caps-med models remove my-organ@1
     """
     from caps_med.bundles import ModelRepository
-    from caps_med.bundles.manage import removable, remove_model
+    from caps_med.bundles.manage import removable, remove_versions
 
     repository = ModelRepository(models)
-    listed = ", ".join(bundle.reference for bundle in removable(repository, name))
+    versions = removable(repository, name)
+    listed = ", ".join(bundle.reference for bundle in versions)
     if not yes:
         typer.confirm(f"Delete {listed} from {repository.root}?", abort=True)
-    remove_model(repository, name)
+    remove_versions(versions)
     say(f"removed {listed}")
 
 

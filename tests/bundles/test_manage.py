@@ -11,7 +11,13 @@ import pytest
 from caps_med.bundles import ModelRepository
 from caps_med.bundles.bundle import CANDIDATE
 from caps_med.bundles.drafts import ABANDONED
-from caps_med.bundles.manage import copy_model, remove_model, rename_model
+from caps_med.bundles.manage import (
+    copy_model,
+    removable,
+    remove_model,
+    remove_versions,
+    rename_model,
+)
 from caps_med.errors import InvalidParameter, ModelNotFound
 from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
 
@@ -81,6 +87,30 @@ def test_a_name_that_exists_is_never_written_over(
         change(repository, "mine", taken)  # type: ignore[operator]
     assert repository.find(taken).metadata == before
     assert repository.versions("mine") == [1, 2]
+
+
+def test_a_version_that_is_written_meanwhile_stays(
+    repository: ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a training that ends before a question is answered, or while files are copied."""
+    versions = removable(repository, "mine")
+    write_tiny(repository.root, "mine", tiny_card("segmentation"))
+    remove_versions(versions)
+    assert repository.versions("mine") == [3]
+
+    def written_meanwhile(source: Path, target: Path) -> Path:
+        monkeypatch.undo()
+        write_tiny(repository.root, "mine", tiny_card("segmentation"))
+        return shutil.copytree(source, target)
+
+    monkeypatch.setattr(shutil, "copytree", written_meanwhile)
+    rename_model(repository, "mine", "yours")
+    assert repository.versions("mine") == [4] and repository.versions("yours") == [3]
+
+
+def test_an_empty_folder_takes_no_name(repository: ModelRepository) -> None:
+    (repository.root / "left").mkdir()
+    assert copy_model(repository, "mine", "left").reference == "left@1"
 
 
 def test_a_model_of_candidates_alone_is_renamed_and_removed(repository: ModelRepository) -> None:
