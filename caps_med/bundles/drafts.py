@@ -7,6 +7,7 @@ version.
 from __future__ import annotations
 
 import shutil
+import stat
 import tempfile
 import time
 from contextlib import suppress
@@ -25,6 +26,8 @@ def new_draft(home: Path) -> Path:
 def remove_whole(folder: Path) -> None:
     """Delete a folder, which is no longer found under its name from one moment to the next."""
     trash = _hidden(folder.parent, _REMOVED)
+    with suppress(OSError):
+        make_writable(folder)
     folder.rename(trash / folder.name)
     shutil.rmtree(trash, ignore_errors=True)
 
@@ -36,6 +39,19 @@ def remove_left(home: Path, age: float = ABANDONED) -> None:
             with suppress(OSError):  # another process deletes it, too
                 if time.time() - folder.stat().st_mtime >= age:
                     shutil.rmtree(folder)
+
+
+def copy_writable(source: Path, target: Path) -> None:
+    """Copy a folder; the copy is the owner's to change where the source is write-protected."""
+    shutil.copytree(source, target)
+    make_writable(target)
+
+
+def make_writable(folder: Path) -> None:
+    """Let the owner change a folder and what it holds."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | stat.S_IWUSR)
 
 
 def _hidden(home: Path, prefix: str) -> Path:

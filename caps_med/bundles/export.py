@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from caps_med.bundles.bundle import Bundle
+from caps_med.bundles.drafts import copy_writable
 from caps_med.bundles.onnx_sizes import Mode, take_any_size
 from caps_med.errors import InvalidParameter
 from caps_med.extras import require_extra
@@ -186,7 +186,7 @@ def _quiet() -> Iterator[None]:
 
 def _write_bundle(bundle: Bundle, path: Path) -> None:
     network = bundle.load_network()
-    shutil.copytree(bundle.path, path)
+    copy_writable(bundle.path, path)
     torch.save(network.state_dict(), path / "models" / "model.pt")
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from caps_med.bundles.bundle import CANDIDATE, Bundle
-from caps_med.bundles.drafts import new_draft, remove_left, remove_whole
+from caps_med.bundles.drafts import copy_writable, new_draft, remove_left, remove_whole
 from caps_med.bundles.repository import BUILT_IN, ModelRepository
 from caps_med.errors import InvalidParameter
 
@@ -148,7 +148,7 @@ def _new_home(repository: ModelRepository, name: str) -> Iterator[Path]:
 def _copy(bundle: Bundle, home: Path, name: str, version: int) -> None:
     """A bundle's files as ``home/version``, with the new name in its texts."""
     target = home / str(version)
-    shutil.copytree(bundle.path, target)
+    copy_writable(bundle.path, target)
     path = target / "configs" / "metadata.json"
     metadata = json.loads(path.read_text(encoding="utf-8"))
     metadata |= {"name": name, "version": f"{version}.0.0"}

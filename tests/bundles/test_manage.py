@@ -11,6 +11,7 @@ import pytest
 from caps_med.bundles import ModelRepository
 from caps_med.bundles.bundle import CANDIDATE
 from caps_med.bundles.drafts import ABANDONED
+from caps_med.bundles.export import export_model
 from caps_med.bundles.manage import (
     copy_model,
     removable,
@@ -87,6 +88,22 @@ def test_a_name_that_exists_is_never_written_over(
         change(repository, "mine", taken)  # type: ignore[operator]
     assert repository.find(taken).metadata == before
     assert repository.versions("mine") == [1, 2]
+
+
+def test_copies_of_protected_models_can_be_changed(
+    repository: ModelRepository, tmp_path: Path
+) -> None:
+    """Of models that are write-protected, or that an installation has so."""
+    protected = repository.find("mine@1")
+    for path in (*protected.path.rglob("*"), protected.path):
+        path.chmod(path.stat().st_mode & ~0o222)
+    exported = export_model(protected, "bundle", tmp_path / "exported")
+    copied = copy_model(repository, "mine@1", "copied").path
+    renamed = rename_model(repository, "mine", "yours")[0].path
+    for folder in (exported, copied, renamed):
+        assert all(path.stat().st_mode & 0o200 for path in (folder, *folder.rglob("*")))
+    remove_model(repository, "yours")
+    assert hidden(repository) == [] and repository.versions("mine") == []
 
 
 def test_a_version_that_is_written_meanwhile_stays(
