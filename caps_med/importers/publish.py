@@ -56,8 +56,8 @@ def publish(
         input_description: the images that the model takes, in words.
 
     Raises:
-        InvalidParameter: the name, the licence or the description is not valid, or there are more
-            or fewer names than classes.
+        InvalidParameter: the name, the licence or the description is not valid, there are more or
+            fewer names than classes, or a class has no name or that of another.
     """
     statement = checked_statement(license, input_description)
     task, paper = _SOURCES[imported.name]
@@ -65,6 +65,10 @@ def publish(
     if isinstance(network, ClassificationNetwork) and len(labels) != network.out_channels:
         raise InvalidParameter(
             f"{len(labels)} names for {network.out_channels} classes: give one name for each class"
+        )
+    if len(set(labels)) < len(labels) or not all(labels):
+        raise InvalidParameter(
+            f"names of the classes, {', '.join(labels)}: give each class a name of its own"
         )
     recipe = {
         "file": imported.file,

@@ -123,6 +123,16 @@ def test_names_of_the_classes_are_counted(file: Path, tmp_path: Path) -> None:
     assert result.exit_code and "2 names for 10 classes" in str(result.exception or result.output)
 
 
+@pytest.mark.parametrize("names", ["a,b,c,d,e,f,g,h,i,a", "a,b,c,d,e,,g,h,i,j"])
+def test_each_class_has_a_name_of_its_own(file: Path, tmp_path: Path, names: str) -> None:
+    """Probabilities are told by name: one of two equal ones would be lost."""
+    arguments = ["import", "capsnet", str(file), "--name", "d", "--labels", names, "--models",
+                 str(tmp_path)]  # fmt: skip
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code and "a name of its own" in str(result.exception or result.output)
+    assert not (tmp_path / "d").exists()
+
+
 def test_other_files_are_refused(weights: Weights, segcaps_file: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="not the tensors of CapsNet-Keras"):
         read_capsnet(segcaps_file)
