@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -47,6 +48,7 @@ def register(app: typer.Typer) -> None:
 
 @import_app.command("segcaps")
 def import_segcaps(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="Keras weights, .h5 or .hdf5.")],
     name: Name,
     variant: Annotated[
@@ -83,12 +85,11 @@ def import_segcaps(
         )
     scale = Normalization() if percentiles else Normalization(window=window)
     imported = read_segcaps(file, variant)
-    command = f"caps-med import segcaps {file.name} --name {name} --variant {variant}"
     bundle = publish(
         imported,
         repository,
         name,
-        command,
+        _typed(context),
         ("background", foreground),
         scale,
         license,
@@ -99,6 +100,7 @@ def import_segcaps(
 
 @import_app.command("capspix2pix")
 def import_capspix2pix(
+    context: typer.Context,
     file: Annotated[
         Path, typer.Argument(help="State dict of the generator: .pt, .pth or .safetensors.")
     ],
@@ -142,13 +144,11 @@ def import_capspix2pix(
         _size(image_size) if image_size else None,
         output,
     )
-    size = f" --noise-size {noise_size}" if noise_size else ""
-    command = f"caps-med import capspix2pix {file.name} --name {name}{size}"
     bundle = publish(
         imported,
         repository,
         name,
-        command,
+        _typed(context),
         ("background", foreground),
         license=license,
         input_description=input_description,
@@ -158,6 +158,7 @@ def import_capspix2pix(
 
 @import_app.command("capsnet")
 def import_capsnet(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="Keras weights, .h5 or .hdf5.")],
     name: Name,
     routings: Annotated[
@@ -181,12 +182,27 @@ def import_capsnet(
 
     repository = _repository(models, name)
     imported = read_capsnet(file, routings)
-    command = f"caps-med import capsnet {file.name} --name {name} --routings {routings}"
     names = [label.strip() for label in labels.split(",")]
     bundle = publish(
-        imported, repository, name, command, names, EIGHT_BITS, license, input_description
+        imported, repository, name, _typed(context), names, EIGHT_BITS, license, input_description
     )
     _report(imported, bundle)
+
+
+def _typed(context: typer.Context) -> str:
+    """The command as it was typed, without the folders of this machine."""
+    words = ["caps-med", "import", str(context.info_name)]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source, value = context.get_parameter_source(name), context.params.get(name)
+        if source is None or source.name != "COMMANDLINE" or name == "models":
+            continue
+        if parameter.param_type_name == "option":
+            words.append(parameter.opts[0])
+        if value is not True:  # of a switch
+            values = value if isinstance(value, tuple) else (value,)
+            words += [one.name if isinstance(one, Path) else f"{one}" for one in values]
+    return shlex.join(words)
 
 
 @import_app.command("bundle")

@@ -68,6 +68,20 @@ def labels() -> MedicalImage:
     return MedicalImage(disc[None].astype(np.uint8), kind="labels", format="npy")
 
 
+def test_the_command_is_recorded_as_it_was_typed(
+    imported: Path, segcaps_file: Path, generator_file: Path
+) -> None:
+    """With the options that the numbers depend on, and without the folders of this machine."""
+    commands = {
+        name: caps_med.load_model(name, imported).bundle.card.provenance.command
+        for name in ("lung-ct", "axons")
+    }
+    assert commands == {
+        "lung-ct": f"caps-med import segcaps {segcaps_file.name} --name lung-ct --window 0.0 1.0",
+        "axons": f"caps-med import capspix2pix {generator_file.name} --name axons",
+    }
+
+
 def test_they_are_listed_and_shown_with_their_layers(imported: Path) -> None:
     listed = caps_med_command("models", "list", "--models", imported)
     assert "lung-ct" in listed and "axons" in listed
