@@ -74,7 +74,8 @@ def entries(text: str) -> dict[str, dict[str, Any]]:
 
 def finished(out: Path) -> set[str]:
     """The cases that have a result in the table, or a record of their own."""
-    records = (json.loads(one.read_text())["case"]["case"] for one in (out / ".cases").iterdir())
+    files = (out / ".cases").glob("*.json")  # beside what a killed process has half written
+    records = (json.loads(one.read_text())["case"]["case"] for one in files)
     return {*entries((out / "cases.json").read_text()), *records}
 
 
