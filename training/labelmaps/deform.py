@@ -99,7 +99,8 @@ class LabelMapSampler:
     """Draws new label maps like some originals.
 
     Args:
-        originals: name -> label map ``[*S]`` of ids; only those of equal size are recombined.
+        originals: name -> label map ``[*S]`` of ids, in any integer type that holds its own; only
+            those of equal size are recombined.
         seed: of all draws.
         tolerance: see `Shapes.of`.
         symmetries: see `plausible_mirrorings`.
@@ -112,7 +113,9 @@ class LabelMapSampler:
         tolerance: float = TOLERANCE,
         symmetries: Symmetries = "auto",
     ) -> None:
-        self.names, self.labels = tuple(originals), tuple(originals.values())
+        kind = np.result_type(*originals.values())  # a new map may have the ids of all of them
+        self.names = tuple(originals)
+        self.labels = tuple(label.astype(kind, copy=False) for label in originals.values())
         self.seed = seed
         self.shapes = Shapes.of(self.labels, tolerance)
         self.mirrorings = plausible_mirrorings(self.labels, symmetries)
@@ -215,7 +218,7 @@ class LabelMapSampler:
         origin = Origin(
             how=how, originals=names, mirrored=tuple(mirroring for _, mirroring in varied)
         )
-        return self.shapes.without_specks(label).astype(self.labels[first].dtype), origin
+        return self.shapes.without_specks(label), origin
 
     def _mirrored_and_deformed(
         self, label: Labels, rng: Random, strength: Strength

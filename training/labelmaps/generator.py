@@ -127,7 +127,8 @@ class LabelMaker:
         maps = self.originals.maps
         label = _axons(rng, maps[rng.integers(len(maps))].label.spatial_shape)
         (foreground,) = self.sampler.shapes.foreground
-        return label * np.uint8(foreground), Origin(how="spline model")
+        ids = label.astype(self.sampler.labels[0].dtype) * foreground
+        return ids, Origin(how="spline model")
 
     def many(self, count: int, workers: int = 1) -> Iterator[NewLabel]:
         """The first `count` label maps in order, drawn by `workers` threads."""

@@ -176,6 +176,29 @@ def test_the_spline_model_draws_no_phantom_of_the_same_seed(folder: Path) -> Non
     assert like.label.array.shape == (1, 64, 64)
 
 
+def test_ids_above_255_that_only_some_of_the_maps_have() -> None:
+    """A map without them is read as bytes."""
+    originals: dict[str, Labels] = {}
+    for k in range(4):
+        label = np.zeros((48, 48), np.uint16 if k % 2 else np.uint8)
+        label[12 + k : 28 + k, 14 : 30 + k] = 7
+        if k % 2:
+            label[28 + k : 36 + k, 14 : 30 + k] = 300
+        originals[str(k)] = label
+    sampler = LabelMapSampler(originals, tolerance=2)
+    drawn = [sampler.draw(number)[0] for number in range(4)]
+    assert {int(i) for label in drawn for i in np.unique(label)} == {0, 7, 300}
+
+
+def test_the_spline_model_draws_any_id(tmp_path: Path) -> None:
+    for name, phantom in axon_phantoms(3, seed=5, size=64):
+        ids = phantom.label[0].astype(np.uint16) * 300
+        Image.fromarray(ids).save(tmp_path / f"{name}.png")
+    originals = read_originals(open_dataset(tmp_path, images=False))
+    drawn = LabelMaker.like(originals, tolerance=2, axons=True).draw(0).label.array
+    assert set(np.unique(drawn)) == {0, 300}
+
+
 def run(*arguments: str | Path | float) -> tuple[int, BaseException | None]:
     answer = CliRunner().invoke(data, ["labels", *map(str, arguments)])
     return answer.exit_code, answer.exception
