@@ -51,7 +51,8 @@ class LabelMaker:
     Attributes:
         seed: the same seed gives the same maps.
         originals: the label maps to resemble; None draws axons with the spline model.
-        sampler: samples maps like the originals; None without them.
+        sampler: samples maps like the originals, in the voxel order of the first; None without
+            them.
         axons: draw axons like the originals with the spline model.
         size: edge length in pixels without originals.
     """
@@ -83,7 +84,9 @@ class LabelMaker:
         Raises:
             InvalidInput: `axons` with several classes or with volumes.
         """
-        maps = {one.case.name: one.label.array[0] for one in originals.maps}
+        first, maps = originals.maps[0].label, dict[str, Labels]()
+        for one in originals.maps:
+            maps[one.case.name] = _turned(one.label.array[0], one.label, first)
         found = LabelMapSampler(maps, seed, tolerance, symmetries)
         if axons and (len(found.shapes.ids) > 2 or originals.maps[0].label.spatial_dims > 2):
             raise InvalidInput(
@@ -110,6 +113,7 @@ class LabelMaker:
         like = self._like(found, origin)
         geometry = replace(like.label, origin=None)  # it belongs to no patient
         suffix = written_suffix(like.case.label.path)
+        found = _turned(found, self.originals.maps[0].label, like.label)
         return NewLabel(name, suffix, geometry.with_array(found[None]), origin)
 
     def _like(self, label: Labels, origin: Origin) -> Original:
@@ -134,6 +138,22 @@ class LabelMaker:
         """The first `count` label maps in order, drawn by `workers` threads."""
         with ThreadPoolExecutor(max(1, workers)) as pool:
             yield from pool.map(self.draw, range(count))
+
+
+def _turned(array: Labels, stored: MedicalImage, like: MedicalImage) -> Labels:
+    """The voxels ``[*S]`` of a volume in another's order: permuted and flipped, not resampled.
+
+    Args:
+        stored: in the order of its voxels, such as from left to right.
+        like: in the order of its voxels they are given back.
+    """
+    if array.ndim == 2:
+        return array
+    from nibabel import orientations
+
+    source, target = (orientations.io_orientation(each.affine) for each in (stored, like))
+    there = orientations.ornt_transform(source, target)
+    return np.ascontiguousarray(orientations.apply_orientation(array, there))
 
 
 def _rng(seed: int, number: int) -> Random:

@@ -248,6 +248,30 @@ def test_formats_values_and_geometry_are_those_of_the_originals(
     assert set(np.unique(written.dataobj)) == {0, 4}
 
 
+def test_an_organ_keeps_its_side_however_voxels_are_stored(tmp_path: Path) -> None:
+    """Every second volume runs from right to left, the others from left to right, or all do."""
+    rng, grid = np.random.default_rng(1), np.indices((24, 20, 16)).astype(float)
+    for k in range(6):
+        middle = np.array([7, 11, 8]) + rng.uniform(-1, 1, 3)
+        radii = rng.uniform(3.5, 4.5) * rng.uniform(0.8, 1.2, 3)
+        label = ((((grid.T - middle) / radii) ** 2).sum(-1).T < 1).astype(np.uint8)
+        volume = nibabel.Nifti1Image(label, np.eye(4))
+        turned = volume.as_reoriented(np.array([[0, -1], [2, 1], [1, -1]]))
+        for folder, stored in (("same", volume), ("mixed", turned if k % 2 else volume)):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            nibabel.save(stored, tmp_path / folder / f"v{k}.nii.gz")
+    found: dict[str, list[Labels]] = {}
+    for folder in ("same", "mixed"):
+        out = tmp_path / f"new-{folder}"
+        code, error = run("--like", tmp_path / folder, "--count", 4, "--out", out)
+        assert code == 0, error
+        files = [nibabel.load(file) for file in sorted((out / "labels").iterdir())]
+        found[folder] = [np.asarray(nibabel.as_closest_canonical(one).dataobj) for one in files]
+    assert {nibabel.aff2axcodes(one.affine) for one in files} == {tuple("RAS"), tuple("LIA")}
+    for one, other in zip(found["same"], found["mixed"], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_new_map_is_of_no_patient(tmp_path: Path) -> None:
     """The originals are DICOM and name one."""
     for name, phantom in axon_phantoms(6, seed=5, size=64):
