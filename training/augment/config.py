@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from caps_med.bundles.drafts import remove_left
 from caps_med.drafts import remove_drafts
 from caps_med.errors import InvalidParameter
+from caps_med.wording import listed
 from training.atomic import write_text
 from training.labelmaps.shapes import TOLERANCE
 from training.labelmaps.symmetry import Symmetries
@@ -26,6 +27,8 @@ SEGMENTER: Mapping[str, Any] = {
     "network": "unet",
     "features": [16, 16, 32, 64, 128, 16],
 }
+#: Cases that a message names.
+_NAMED = 3
 
 
 class AugmentConfig(BaseModel):
@@ -109,6 +112,30 @@ class AugmentFolder:
             )
         self._tidy()
         return True
+
+    def require_cases(self, cases: Mapping[str, Mapping[str, str]]) -> None:
+        """Refuse to go on with other data: what was trained on could be tested on.
+
+        Args:
+            cases: part of the data -> case -> its group.
+
+        Raises:
+            InvalidParameter: they are not those that the run began with.
+        """
+        before = self.once("cases", lambda: cases)
+        if before == cases:
+            return
+        was, now = ({name for part in each.values() for name in part} for each in (before, cases))
+        changes = [
+            f"{what} {listed(sorted(names), _NAMED)}"
+            for what, names in (("new are", now - was), ("gone are", was - now))
+            if names
+        ]
+        raise InvalidParameter(
+            f"--out {self.out}: the data have changed since the run began "
+            f"({'; '.join(changes) or 'their groups or parts are others'}), so that images that "
+            "were trained on could be tested on: bring the data back, or name another folder"
+        )
 
     def _tidy(self) -> None:
         """Delete temporary files and unfinished models of a killed process."""

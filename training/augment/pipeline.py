@@ -50,8 +50,8 @@ def augment(config: AugmentConfig, out: Path, models: Path | None, console: Cons
 
     Raises:
         InvalidInput: the data have errors.
-        InvalidParameter: an impossible value, `out` holds something else, or another process works
-            there.
+        InvalidParameter: an impossible value, `out` holds something else, the data have changed
+            since the run began, or another process works there.
         ImplausibleShapes: no plausible label map can be derived from those of the data.
         KeyboardInterrupt: on Ctrl-C; finished stages are kept.
     """
@@ -83,6 +83,7 @@ def _augment(
     maker = LabelMaker.like(parts.originals, config.seed, config.tolerance, config.symmetries)
     maker.draw(0)  # fails now, rather than after an hour of training
     check_given(run)
+    folder.require_cases(parts.cases)  # until here more could be added
 
     _print_stage(run, 2, "the generator")
     generator = folder.once("generator", lambda: train_generator(run))

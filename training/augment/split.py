@@ -29,6 +29,16 @@ class Parts:
     originals: Originals
     test: Dataset | None
 
+    @property
+    def cases(self) -> dict[str, dict[str, str]]:
+        """The cases of both parts, with their groups."""
+        parts = {"training": self.dataset, "test": self.test}
+        return {
+            part: {case.name: case.grouped for case in data.cases}
+            for part, data in parts.items()
+            if data is not None
+        }
+
 
 def test_groups(dataset: Dataset) -> frozenset[str]:
     """Every fifth group, at least two, evenly spaced."""

@@ -378,6 +378,25 @@ def test_the_benefit_is_measured_on_images_that_no_model_has_seen(compared: Comp
     assert "real and synthetic images" in html
 
 
+def test_a_run_does_not_go_on_with_other_data(compared: Compared) -> None:
+    """With two cases more, others are set aside: some that the models were trained on."""
+    config = compared.result.config
+    before = contents(compared.out)
+    added = write_axons(compared.data.parent / "others", 8, seed=9)
+    new = [file for name in ("axons-0006", "axons-0007") for file in added.glob(f"*/{name}.png")]
+    copies = [compared.data / file.parent.name / file.name for file in new]
+    for file, copy in zip(new, copies, strict=True):
+        shutil.copy(file, copy)
+    with pytest.raises(
+        InvalidParameter, match=r"changed since .* \(new are axons-0006, axons-0007"
+    ):
+        augment(config, compared.out, None, QUIET)
+    for copy in copies:
+        copy.unlink()
+    augment(config, compared.out, None, QUIET)
+    assert contents(compared.out) == before
+
+
 def test_each_label_map_is_read_once_for_discovery_and_check(compared: Compared) -> None:
     assert compared.discoveries == {"axons": 1, "out": 1}
     real = sorted((compared.data / "labels").iterdir())
