@@ -28,7 +28,7 @@ SEGMENTER: Mapping[str, Any] = {
     "features": [16, 16, 32, 64, 128, 16],
 }
 #: Cases that a message names.
-_NAMED = 3
+NAMED = 3
 
 
 class AugmentConfig(BaseModel):
@@ -127,7 +127,7 @@ class AugmentFolder:
             return
         was, now = ({name for part in each.values() for name in part} for each in (before, cases))
         changes = [
-            f"{what} {listed(sorted(names), _NAMED)}"
+            f"{what} {listed(sorted(names), NAMED)}"
             for what, names in (("new are", now - was), ("gone are", was - now))
             if names
         ]

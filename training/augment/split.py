@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caps_med.errors import InvalidParameter
-from training.augment.config import AugmentConfig
+from caps_med.wording import listed
+from training.augment.config import NAMED, AugmentConfig
 from training.data import Dataset, open_dataset
 from training.data.samples import HELD_OUT
 from training.labelmaps.originals import Originals, read_originals
@@ -56,12 +57,14 @@ def split(config: AugmentConfig, whole: Dataset, training: Dataset) -> Parts:
         training: the data without the test images.
 
     Raises:
-        InvalidParameter: too few groups to set some aside.
+        InvalidParameter: too few groups to set some aside, or test images that are among the data.
         InvalidInput: the data cannot be read.
     """
     if not config.holds_out_test:
         test = open_dataset(Path(config.test)) if config.train_segmenter and config.test else None
-        return Parts(training, read_originals(training), test and test.require_complete())
+        if test is not None:
+            _require_unseen(test.require_complete(), training)
+        return Parts(training, read_originals(training), test)
     if len(training.groups) < _LEAST_TRAINING:
         apart = len(whole.groups) - len(training.groups)
         raise InvalidParameter(
@@ -70,3 +73,21 @@ def split(config: AugmentConfig, whole: Dataset, training: Dataset) -> Parts:
         )
     test = whole.subset(set(whole.groups) - set(training.groups))
     return Parts(training, read_originals(training), test)
+
+
+def _require_unseen(test: Dataset, training: Dataset) -> None:
+    known = _files(training)
+    if seen := sorted(name for file, name in _files(test).items() if file in known):
+        raise InvalidParameter(
+            f"--test {test.data}: {listed(seen, NAMED)} belong to --data {training.data}, from "
+            "which generator, judge and segmenters are trained: give images that are not part of it"
+        )
+
+
+def _files(dataset: Dataset) -> dict[tuple[Path, int | None], str]:
+    """The image files of a data set, and the cases that they belong to."""
+    return {
+        (file.path.resolve(), file.index): case.name
+        for case in dataset.cases
+        for file in case.images
+    }

@@ -397,6 +397,19 @@ def test_a_run_does_not_go_on_with_other_data(compared: Compared) -> None:
     assert contents(compared.out) == before
 
 
+def test_test_images_must_not_be_among_the_data(tmp_path: Path) -> None:
+    """All parts of the data are trained on: the judge is cross-validated over them."""
+    for part, seed in (("train", 5), ("val", 8)):
+        write_axons(tmp_path / "axons" / part, 3, seed=seed)
+        for file in (tmp_path / "axons" / part).glob("*/*.png"):
+            file.rename(file.with_name(f"{part}-{file.name}"))
+    config = configured(
+        tmp_path / "axons", train_segmenter=True, test=str(tmp_path / "axons" / "val")
+    )
+    with pytest.raises(InvalidParameter, match=r"val: val-axons-0000, .* belong to --data .*axons"):
+        augment(config, tmp_path / "out", None, QUIET)
+
+
 def test_each_label_map_is_read_once_for_discovery_and_check(compared: Compared) -> None:
     assert compared.discoveries == {"axons": 1, "out": 1}
     real = sorted((compared.data / "labels").iterdir())
