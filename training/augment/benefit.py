@@ -154,21 +154,22 @@ def _train_and_test(
 def half_synthetic(real: Source, synthetic: Source) -> Source:
     """Real and synthetic samples together; only real ones are held out, the same as in `real`.
 
-    Real training samples are repeated so that about half of the training samples are real.
+    The fewer ones are repeated so that about half of the training samples are real.
     """
     samples, stored = real.samples, synthetic.samples
     assert isinstance(samples, StoredSamples)  # noqa: S101 - both are folders
     assert isinstance(stored, StoredSamples)  # noqa: S101 - as above
     stored = StoredSamples(stored.store, stored.entries, samples.ids, stored.neighbours)
-    repeats = max(1, round(len(stored) / len(real.training)))
+    ratio = len(stored) / len(real.training)
+    repeats, again = (max(1, round(each)) for each in (ratio, 1 / ratio))
     chosen: list[tuple[Sequence[Sample], int]] = []
     groups: list[str] = []
     for number, group in enumerate(real.groups):
         times = 1 if group in real.held_out else repeats
         chosen += [(samples, number)] * times
         groups += [group] * times
-    chosen += [(stored, number) for number in range(len(stored))]
-    groups += [f"synthetic {group}" for group in synthetic.groups]
+    chosen += [(stored, number) for number in range(len(stored))] * again
+    groups += [f"synthetic {group}" for group in synthetic.groups] * again
     return replace(real, samples=_Mixed(chosen), groups=groups, places=())
 
 
