@@ -19,7 +19,8 @@ class Scale(BaseModel):
     """How real images became [0, 1], to be undone.
 
     Attributes:
-        levels: of each real image, the intensities that became 0 and 1.
+        levels: of each real image, the intensities that became 0 and 1: of all its channels
+            together, or of each.
         dtype: of the real images.
         masked: whether everything but the subject is exactly 0 in them.
         white: of all of them, see `MedicalImage.white`.
@@ -27,7 +28,7 @@ class Scale(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    levels: tuple[tuple[float, float], ...]
+    levels: tuple[tuple[tuple[float, float], ...], ...]
     dtype: str
     masked: bool
     white: int | None = None
@@ -35,9 +36,8 @@ class Scale(BaseModel):
     @classmethod
     def of(cls, images: Sequence[MedicalImage], normalization: Normalization) -> Scale:
         """Of some real images under the normalization of a generator's training."""
-        levels = tuple(normalization.for_white(image.white).levels(image.array) for image in images)
         return cls(
-            levels=levels,
+            levels=tuple(_levels(image, normalization) for image in images),
             dtype=np.result_type(*(image.array.dtype for image in images)).name,
             masked=normalization.foreground_only,
             white=images[0].white if len({image.white for image in images}) == 1 else None,
@@ -57,11 +57,12 @@ class Scale(BaseModel):
         """Pixels in [0, 1] in the intensities of one of the real images.
 
         Args:
-            pixels: of any shape.
+            pixels: ``[C, *S]``.
             like: which of them; any whole number, counted round and round.
         """
-        low, high = self.levels[like % len(self.levels)]
-        values = low + np.asarray(pixels, np.float64) * (high - low)
+        levels = np.array(self.levels[like % len(self.levels)], np.float64)
+        low, high = levels.T.reshape(2, -1, *[1] * (pixels.ndim - 1))
+        values: NDArray[np.generic] = low + np.asarray(pixels, np.float64) * (high - low)
         if self.masked:
             values[pixels < _NOTHING] = 0
         kind = np.dtype(self.dtype)
@@ -69,3 +70,10 @@ class Scale(BaseModel):
             limits = np.iinfo(kind)
             values = np.rint(np.clip(values, limits.min, limits.max))
         return values.astype(kind)
+
+
+def _levels(image: MedicalImage, normalization: Normalization) -> tuple[tuple[float, float], ...]:
+    """What became 0 and 1: one pair for the image, or one for each channel."""
+    own = normalization.for_white(image.white)
+    parts = image.array if own.per_channel else image.array[None]
+    return tuple(own.levels(part) for part in parts)

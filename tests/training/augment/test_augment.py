@@ -478,10 +478,20 @@ def test_intensities_are_those_of_the_files() -> None:
     assert restored.dtype == np.uint16
     middle = np.abs(restored.astype(int) - image.array.astype(int))
     assert np.percentile(middle, 98) <= 1, "all but what the percentiles clip"
-    hounsfield = Scale(levels=((-160, 240),), dtype="int16", masked=False)
-    np.testing.assert_array_equal(hounsfield.restore(np.array([0, 0.5, 1]), 3), [-160, 40, 240])
-    masked = Scale(levels=((0, 100),), dtype="float32", masked=True)
-    np.testing.assert_array_equal(masked.restore(np.array([0.01, 0.5]), 0), [0, 50])
+    hounsfield = Scale(levels=(((-160, 240),),), dtype="int16", masked=False)
+    np.testing.assert_array_equal(hounsfield.restore(np.array([[0, 0.5, 1]]), 3), [[-160, 40, 240]])
+    masked = Scale(levels=(((0, 100),),), dtype="float32", masked=True)
+    np.testing.assert_array_equal(masked.restore(np.array([[0.01, 0.5]]), 0), [[0, 50]])
+
+
+def test_each_sequence_keeps_its_own_intensities() -> None:
+    """Of two MR sequences, one is a hundred times brighter."""
+    values = np.random.default_rng(0).uniform(10, 30, (2, 32, 32)).astype(np.float32)
+    values[1] *= 100
+    normalization = Normalization(lower=0, upper=100, per_channel=True)
+    scale = Scale.of([MedicalImage(values)], normalization)
+    restored = scale.restore(normalization.apply(values), 0)
+    np.testing.assert_allclose(restored, values, rtol=1e-4)
 
 
 def _tiff(pixels: np.ndarray) -> bytes:
