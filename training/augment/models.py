@@ -27,8 +27,10 @@ from training.engine.run_folder import RunFolder
 from training.evaluation.dice import mean_dice
 from training.evaluation.evaluator import matched_label, naming
 from training.evaluation.validation import dice_scores
+from training.tasks.overrides import build_recipe
 from training.tasks.pipeline import TrainRequest, train
 from training.tasks.segmentation import SegmentationRecipe
+from training.tasks.synthesis.recipe import SynthesisRecipe
 
 #: Folds of the judge's cross-validation, or as many as there are groups with labels.
 FOLDS = 4
@@ -74,6 +76,20 @@ def check_given(run: AugmentRun) -> None:
                 matched_label(case, label, card)
             except InvalidInput as error:
                 raise InvalidInput(f"{error}, or leave out {option} to train one") from error
+
+
+def check_settings(config: AugmentConfig) -> None:
+    """Check the overrides of all recipes, before hours of training.
+
+    Raises:
+        InvalidParameter: an unknown or impossible value.
+    """
+    for recipe, overrides in (
+        (SynthesisRecipe, {**GENERATOR, **config.generator}),
+        (SegmentationRecipe, {**SEGMENTER, **config.judge}),
+        (SegmentationRecipe, {**SEGMENTER, **config.segmenter}),
+    ):
+        build_recipe(recipe, [{"data": config.data, "seed": config.seed}, overrides])
 
 
 def train_generator(run: AugmentRun) -> Mapping[str, Any]:

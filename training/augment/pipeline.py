@@ -31,7 +31,13 @@ from training.augment.generate import (
     manifest,
     scale_of,
 )
-from training.augment.models import AugmentRun, check_given, train_generator, train_judge
+from training.augment.models import (
+    AugmentRun,
+    check_given,
+    check_settings,
+    train_generator,
+    train_judge,
+)
 from training.augment.result import Result, write_pages
 from training.augment.split import split, test_groups
 from training.data import Dataset, open_dataset
@@ -55,6 +61,7 @@ def augment(config: AugmentConfig, out: Path, models: Path | None, console: Cons
         ImplausibleShapes: no plausible label map can be derived from those of the data.
         KeyboardInterrupt: on Ctrl-C; finished stages are kept.
     """
+    check_settings(config)
     folder = AugmentFolder(out)
     with RunFolder(folder.work).claimed("name another folder"):
         return _augment(config, folder, models, console)

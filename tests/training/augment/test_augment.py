@@ -298,6 +298,23 @@ def test_further_ids_of_a_generator_are_read_as_its_labels(models: Path, tmp_pat
         assert np.corrcoef(again.ravel(), image.ravel())[0, 1] > 0.95
 
 
+@pytest.mark.parametrize(
+    ("part", "values", "said"),
+    [
+        ("generator", {"epochs": "many"}, "epochs: Input should be a valid integer"),
+        ("judge", {"network": "nope"}, "network"),
+        ("segmenter", {"epochz": 2}, "epochz: there is no such value"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_trained(
+    part: str, values: dict[str, Any], said: str, phantoms: Path, tmp_path: Path
+) -> None:
+    config = configured(phantoms, **{part: values})
+    with pytest.raises(InvalidParameter, match=said):
+        augment(config, tmp_path / "out", None, QUIET)
+    assert not (tmp_path / "out").exists()
+
+
 def test_broken_data_are_refused_with_what_is_wrong(phantoms: Path, tmp_path: Path) -> None:
     data = write_axons(tmp_path / "data", 3, seed=0, size=32)
     (data / "labels" / "axons-0001.png").unlink()
