@@ -29,7 +29,7 @@ def classifier_card(
     network: NetworkSpec,
     channels: int = 1,
     plane: Plane = "axial",
-    **changes: Any,  # noqa: ANN401
+    **changes: Any,  # noqa: ANN401 - each field of a card has its own type
 ) -> ModelCard:
     """A card for pictures of 20 x 28 pixels."""
     pictures = PicturePreprocessing(

@@ -118,6 +118,12 @@ def _printed(character: str) -> bytes:
     return json.dumps(character)[1:-1].encode()
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether a parameter was given on the command line, and not left to its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def say(text: str, to: Console = console) -> None:
     """Print one line verbatim, see `print_line`."""
     print_line(to, text)

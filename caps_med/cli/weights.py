@@ -14,6 +14,7 @@ from caps_med.cli.options import (
     ModelName,
     Models,
     console,
+    is_given,
     say,
     say_warnings,
 )
@@ -194,8 +195,8 @@ def _typed(context: typer.Context) -> str:
     words = ["caps-med", "import", str(context.info_name)]
     for parameter in context.command.params:
         name = str(parameter.name)
-        source, value = context.get_parameter_source(name), context.params.get(name)
-        if source is None or source.name != "COMMANDLINE" or name == "models":
+        value = context.params.get(name)
+        if name == "models" or not is_given(context, name):
             continue
         if parameter.param_type_name == "option":
             words.append(parameter.opts[0])

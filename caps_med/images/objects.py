@@ -132,7 +132,7 @@ def _from_meta_tensor(tensor: Any) -> MedicalImage:  # noqa: ANN401
     return _image(array, LPS_TO_RAS @ affine if space in _LPS else affine)
 
 
-def columns_first(tensor: Any) -> bool:  # noqa: ANN401
+def columns_first(tensor: Any) -> bool:  # noqa: ANN401 - of MONAI, which is not imported here
     """Whether a `MetaTensor` is a picture ``[C, W, H]``, as MONAI loads one from its file.
 
     MONAI's PILReader swaps rows and columns unless it is told not to, which shows where a picture

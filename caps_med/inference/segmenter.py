@@ -50,8 +50,6 @@ from caps_med.preprocessing import PreparedSlices
 #: are computed as well: voxels half filled with tissue, in which a model may find some. On Colin27
 #: and MNI152 the furthest label is 3 pixels outside of the mask.
 MARGIN = 8
-#: The axes of slices `[D, C, H, W]` along which each mirror image is flipped.
-FLIPS = ((2,), (3,), (2, 3))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -283,8 +281,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
 
     @property
     def _flips(self) -> tuple[tuple[int, ...], ...]:
-        """The axes of each mirror image; not left to right where that swaps labels."""
-        return tuple(axes for axes in FLIPS if not (self.card.keeps_sides and 3 in axes))
+        """Axes of each mirror image `[D, C, H, W]`; not left to right where that swaps labels."""
+        return mirror_images([2] if self.card.keeps_sides else [2, 3])
 
     def _flipped(self, slices: Tensor, classes: Tensor) -> Iterator[Tensor]:
         """Classes `[D, 1, H, W]` of an image, which are known, and of its mirror images."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from caps_med.cli.options import AsJson, say_json
+from caps_med.cli.options import AsJson, is_given, say_json
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidParameter
 from caps_med.printing import print_line
@@ -185,7 +185,7 @@ def _check_options(context: typer.Context, model: Model, known: Sequence[str]) -
     """
     from training.tasks.registry import TASKS
 
-    given = [name for name in context.params if _is_given(context, name)]
+    given = [name for name in context.params if is_given(context, name)]
     of_tasks = {name for task in TASKS.values() for name in task.options}
     for name in given:
         if name in of_tasks and name not in known:
@@ -196,11 +196,6 @@ def _check_options(context: typer.Context, model: Model, known: Sequence[str]) -
             )
     if "robust_images" in given and not context.params["robust"]:
         raise InvalidParameter("--robust-images: has no effect without --robust; add --robust")
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _print_parts(parts: Sequence[Part], out: Path, as_json: bool) -> None:
