@@ -24,6 +24,7 @@ from caps_med.inference.passes import (
 from caps_med.inference.refinement import FITTED
 from caps_med.inference.suitability import WINDOW
 from caps_med.inference.uncertainty_maps import PROBABILITIES
+from caps_med.layers import kernel_bytes
 from caps_med.networks import (
     CapsuleNetwork,
     ClassificationNetwork,
@@ -168,7 +169,8 @@ def features(
     return Cost(
         held=FIXED + round(2.2 * held),  # with lengths, and once more encoded
         working=_prepared(model, image, _grid(model, image))
-        + round(positions * _pass_bytes(network)),
+        + round(positions * _pass_bytes(network))
+        + kernel_bytes(network),
         positions=total_positions(network, grid),
     )
 
@@ -300,7 +302,7 @@ def _one_pass(network: CapsuleNetwork, grid: tuple[int, int, int], windowed: boo
     """Bytes of the largest pass over slices, in windows where it may and must be."""
     importing = windowed and takes_windows(network, grid) and IMPORTED not in sys.modules
     passing = round(pass_positions(network, grid, windowed) * _pass_bytes(network))
-    return passing + importing * WINDOWS_IMPORT
+    return passing + kernel_bytes(network) + importing * WINDOWS_IMPORT
 
 
 def _one_picture(network: CapsuleNetwork) -> int:

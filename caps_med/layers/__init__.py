@@ -16,6 +16,7 @@ from caps_med.layers.matrix import (
     PrimaryMatrixCapsules,
 )
 from caps_med.layers.primary import PrimaryCapsules
+from caps_med.layers.spatial import kernel_bytes
 from caps_med.layers.unit import UnitCapsule, UnitSquash
 from caps_med.layers.voting import recompute_votes
 
@@ -34,5 +35,6 @@ __all__ = [
     "UnitSquash",
     "VoteNorm",
     "join_types",
+    "kernel_bytes",
     "recompute_votes",
 ]

@@ -9,16 +9,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.arguments import check_choice
+from caps_med.convolutions.geometry import Window, tile_of
 from caps_med.errors import InvalidParameter
 from caps_med.layers.initialization import initialize_votes
-from caps_med.layers.reach import Reach
+from caps_med.layers.reach import Reach, TiledReach
 from caps_med.layers.spatial import (
     Convolution,
     channels_last,
     conv_type,
+    convolve_window,
+    geometry_of,
+    is_tileable,
     pad_same,
-    transposed_conv_type,
     vote_conv_type,
+    vote_transposed_conv_type,
 )
 from caps_med.layers.voting import VotingLayer
 from caps_med.routing import Routing, route
@@ -52,17 +56,29 @@ class _CapsuleLayer(VotingLayer):
             nn.Parameter(torch.full((out_types, out_atoms), INITIAL_BIAS)) if routing_bias else None
         )
 
-    def votes(self, capsules: Tensor) -> Tensor:
-        """Votes ``[B, I, J, A, *S']`` of the input capsules ``[B, I, A_in, *S]``."""
+    def votes(self, capsules: Tensor, window: Window | None = None) -> Tensor:
+        """Votes ``[B, I, J, A, *S']`` of the input capsules ``[B, I, A_in, *S]``.
+
+        Args:
+            capsules: all, or those that the window reads.
+            window: the part of the result to compute, of symmetric padding by zeros alone.
+        """
         if capsules.ndim != self.spatial_dims + 3:
             raise InvalidParameter(
                 f"capsules have shape {tuple(capsules.shape)}: [B, I, A, *S] with "
                 f"{self.spatial_dims} spatial axes is needed"
             )
-        maps = self._convolve(channels_last(capsules.flatten(0, 1)))
+        maps = channels_last(capsules.flatten(0, 1))
+        maps = self._convolve(maps) if window is None else convolve_window(self.conv, maps, window)
         maps = torch.unflatten(maps, 1, (self.out_types, self.out_atoms))
         votes = torch.unflatten(maps, 0, capsules.shape[:2])
         return votes if self.vote_norm is None else self.vote_norm(votes)
+
+    def forward(self, capsules: Tensor, window: Window | None = None) -> Tensor:
+        """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``; arguments as of `votes`."""
+        if window is None:
+            return super().forward(capsules)
+        return route(self.votes(capsules, window), self.bias, self.routing)
 
     def _routed(self, capsules: Tensor) -> Tensor:
         return route(self.votes(capsules), self.bias, self.routing)
@@ -70,6 +86,10 @@ class _CapsuleLayer(VotingLayer):
     def _convolve(self, maps: Tensor) -> Tensor:
         result: Tensor = self.conv(maps)
         return result
+
+    def _tiled_reach(self) -> TiledReach | None:
+        """The reach of a layer that is, or may be, computed by tiles."""
+        return TiledReach(*tile_of(geometry_of(self.conv))) if is_tileable(self.conv) else None
 
 
 class VoteNorm(nn.Module):
@@ -174,9 +194,11 @@ class ConvCapsule(_CapsuleLayer):
         self.conv.padding_mode = "replicate" if padding == "replicate" else "zeros"
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> Reach | TiledReach:
         """Of the votes along each axis; of symmetric padding alone."""
-        return Reach(self.kernel_size, self.stride, (self.kernel_size - 1) // 2)
+        return self._tiled_reach() or Reach(
+            self.kernel_size, self.stride, (self.kernel_size - 1) // 2
+        )
 
     def _convolve(self, maps: Tensor) -> Tensor:
         if self.padding == "tensorflow":
@@ -233,7 +255,7 @@ class DeconvCapsule(_CapsuleLayer):
                 *channels, 3, padding=1, padding_mode="replicate", bias=vote_bias
             )
             if upsampling == "linear"
-            else transposed_conv_type(spatial_dims)(*channels, 4, stride=2, bias=vote_bias)
+            else vote_transposed_conv_type(spatial_dims)(*channels, 4, stride=2, bias=vote_bias)
         )
         self.register_buffer("smoothing", None, persistent=False)
         self.enlarge_by(upsampling)
@@ -254,9 +276,9 @@ class DeconvCapsule(_CapsuleLayer):
             self.smoothing = taps.expand(channels, 1, *taps.shape).contiguous()
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> Reach | TiledReach:
         """Of the votes along each axis; of transposed convolutions alone."""
-        return Reach(kernel_size=4, stride=2, padding=1, transposed=True)
+        return self._tiled_reach() or Reach(kernel_size=4, stride=2, padding=1, transposed=True)
 
     def _convolve(self, maps: Tensor) -> Tensor:
         if self.upsampling == "linear":

@@ -27,6 +27,15 @@ class Reach:
     padding: int
     transposed: bool = False
 
+    @property
+    def alignment(self) -> int:
+        """Inputs that start at a multiple of it have outputs at the layer's own places."""
+        return 1 if self.transposed else self.stride
+
+    def aligned(self, outputs: Span) -> Span:
+        """The outputs that can be computed without others before them."""
+        return outputs
+
     def touched(self, inputs: Span) -> Span:
         """The outputs that depend on any of the `inputs`, borders not considered."""
         return self._scattered(inputs) if self.transposed else self._gathering(inputs)
@@ -43,6 +52,48 @@ class Reach:
         """The positions whose kernel meets the span."""
         first = -(-(span[0] + self.padding - self.kernel_size + 1) // self.stride)
         return first, (span[1] - 1 + self.padding) // self.stride + 1
+
+
+@dataclass(frozen=True)
+class TiledReach:
+    """A convolution by tiles along one axis: each output is rounded with all inputs of its tile.
+
+    >>> TiledReach(results=4, first=-2, inputs=8, step=4).touched((10, 12))
+    (8, 16)
+    >>> TiledReach(results=4, first=-2, inputs=8, step=4).read((9, 15))
+    (6, 18)
+
+    Attributes:
+        results: of a tile.
+        first: the first input of the first tile.
+        inputs: of a tile.
+        step: inputs from one tile's first to the next one's.
+    """
+
+    results: int
+    first: int
+    inputs: int
+    step: int
+
+    def touched(self, inputs: Span) -> Span:
+        """The outputs of all tiles that read any of the `inputs`, borders not considered."""
+        before = (inputs[0] - self.first - self.inputs) // self.step
+        last = (inputs[1] - 1 - self.first) // self.step
+        return (before + 1) * self.results, (last + 1) * self.results
+
+    @property
+    def alignment(self) -> int:
+        """See `Reach`; all that `read` returns is aligned."""
+        return 1
+
+    def aligned(self, outputs: Span) -> Span:
+        """The outputs from the start of their first tile on."""
+        return outputs[0] // self.results * self.results, outputs[1]
+
+    def read(self, outputs: Span) -> Span:
+        """The inputs of all tiles with any of the `outputs`, borders not considered."""
+        first, last = outputs[0] // self.results, (outputs[1] - 1) // self.results
+        return first * self.step + self.first, last * self.step + self.first + self.inputs
 
 
 def hull(first: Span, second: Span) -> Span:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from caps_med.convolutions.geometry import Geometry, Window, is_supported, kernel_numbers
 from caps_med.errors import InvalidParameter
+from caps_med.routing.backends import active_backend
 
 Convolution = nn.Conv2d | nn.Conv3d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
@@ -45,7 +49,7 @@ class _Pointwise(_ConvNd):
     """A convolution of one position to one; without gradients its own way on CPUs."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if _left_to_pytorch(input, weight):
+        if torch.is_grad_enabled() or _left_to_pytorch(input, weight):
             return super()._conv_forward(input, weight, bias)
         return _by_onednn(self, input, weight, bias)
 
@@ -58,31 +62,155 @@ class _Pointwise3d(_Pointwise, nn.Conv3d):
     """Of volumes."""
 
 
+class _Tiled(_ConvNd):
+    """A convolution by tiles where the routing is native too; see `caps_med.convolutions`."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if not _is_tiled(self, input, weight):
+            return super()._conv_forward(input, weight, bias)
+        if self.padding_mode == "zeros":
+            return _by_tiles(input, weight, bias, geometry_of(self))
+        padded = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+        return _by_tiles(padded, weight, bias, replace(geometry_of(self), padding=0))
+
+
+class _Tiled2d(_Tiled, nn.Conv2d):
+    """Of pictures."""
+
+
+class _Tiled3d(_Tiled, nn.Conv3d):
+    """Of volumes."""
+
+
+class _TiledTransposed(_ConvTransposeNd):
+    """The same of transposed convolutions."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        if output_size is not None or not _is_tiled(self, input, self.weight):
+            whole: Tensor = super().forward(input, output_size)
+            return whole
+        return _by_tiles(input, self.weight, self.bias, geometry_of(self))
+
+
+class _TiledTransposed2d(_TiledTransposed, nn.ConvTranspose2d):
+    """Of pictures."""
+
+
+class _TiledTransposed3d(_TiledTransposed, nn.ConvTranspose3d):
+    """Of volumes."""
+
+
 _POINTWISE: dict[int, type[nn.Conv2d | nn.Conv3d]] = {2: _Pointwise2d, 3: _Pointwise3d}
+_TILED: dict[int, type[nn.Conv2d | nn.Conv3d]] = {2: _Tiled2d, 3: _Tiled3d}
+_TILED_TRANSPOSED: dict[int, type[nn.ConvTranspose2d | nn.ConvTranspose3d]] = {
+    2: _TiledTransposed2d,
+    3: _TiledTransposed3d,
+}
 
 
 def vote_conv_type(spatial_dims: int, kernel_size: int) -> type[nn.Conv2d | nn.Conv3d]:
-    """`conv_type` of maps that are channels last.
+    """`conv_type` of maps that are channels last, computed faster on CPUs.
 
-    On one thread PyTorch leaves kernels of 1 to a product of matrices that takes three times as
-    long as oneDNN's, which it takes on several threads.
+    Kernels of 2 to 5 are computed by tiles (`caps_med.convolutions`). Kernels of 1 are left by
+    PyTorch, on one thread, to a product of matrices that takes three times as long as oneDNN's,
+    which it takes on several threads.
 
     Raises:
         InvalidParameter: another number of axes.
     """
-    kind = conv_type(spatial_dims)
-    return _POINTWISE[spatial_dims] if kernel_size == 1 else kind
+    conv_type(spatial_dims)
+    return (_POINTWISE if kernel_size == 1 else _TILED)[spatial_dims]
+
+
+def vote_transposed_conv_type(
+    spatial_dims: int,
+) -> type[nn.ConvTranspose2d | nn.ConvTranspose3d]:
+    """`transposed_conv_type` of maps that are channels last, by tiles.
+
+    Raises:
+        InvalidParameter: another number of axes.
+    """
+    transposed_conv_type(spatial_dims)
+    return _TILED_TRANSPOSED[spatial_dims]
+
+
+def geometry_of(layer: _ConvNd) -> Geometry:
+    """The geometry of a convolution whose axes are alike."""
+    return Geometry(
+        len(layer.kernel_size),
+        layer.kernel_size[0],
+        layer.stride[0],
+        int(layer.padding[0]),
+        layer.transposed,
+    )
+
+
+def is_tileable(layer: _ConvNd) -> bool:
+    """Whether the layer is one that can be computed by tiles."""
+    alike = all(len(set(x)) == 1 for x in (layer.kernel_size, layer.stride, layer.padding))
+    return (
+        alike
+        and isinstance(layer, _Tiled | _TiledTransposed)
+        and layer.groups == 1
+        and set(layer.dilation) == {1}
+        and set(layer.output_padding) == {0}
+        and is_supported(geometry_of(layer), layer.in_channels, layer.out_channels)
+    )
+
+
+def kernel_bytes(network: nn.Module) -> int:
+    """Bytes of the kernels of all layers that can be computed by tiles, as these need them."""
+    found = (layer for layer in network.modules() if isinstance(layer, _Tiled | _TiledTransposed))
+    return 4 * sum(
+        kernel_numbers(geometry_of(layer), layer.in_channels, layer.out_channels)
+        for layer in found
+        if is_tileable(layer)
+    )
+
+
+def _is_tiled(layer: _ConvNd, maps: Tensor, weight: Tensor) -> bool:
+    """Whether these maps are computed by tiles."""
+    return (
+        is_tileable(layer)
+        and maps.ndim == len(layer.kernel_size) + 2
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        and not _left_to_pytorch(maps, weight)
+        and active_backend(maps.device) == "numba"
+    )
+
+
+def _by_tiles(
+    maps: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    geometry: Geometry,
+    window: Window | None = None,
+) -> Tensor:
+    from caps_med.convolutions.winograd import convolve  # loads Numba
+
+    return convolve(maps, weight, bias, geometry, window)
+
+
+def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:
+    """What a layer with padding by zeros returns in a window; `maps` is what that reads."""
+    if _is_tiled(layer, maps, layer.weight):
+        return _by_tiles(maps, layer.weight, layer.bias, geometry_of(layer), window)
+    result: Tensor = layer(maps)
+    stride = layer.stride[0]
+    for axis, (start, (first, stop)) in enumerate(zip(*window, strict=True), 2):
+        offset = start * stride if layer.transposed else start // stride
+        result = result.narrow(axis, first - offset, stop - first)
+    return result
 
 
 def _left_to_pytorch(maps: Tensor, weight: Tensor) -> bool:
-    """Whether PyTorch's own choice is needed: for gradients, graphs, other types and devices."""
+    """Whether PyTorch's own choice is needed: for graphs, other types and devices."""
     return (
-        torch.is_grad_enabled()
-        or torch.compiler.is_compiling()
-        or torch.is_autocast_enabled(maps.device.type)
+        torch.compiler.is_compiling()
+        or not (maps.device.type == weight.device.type == "cpu")
+        or torch.is_autocast_enabled("cpu")
         or not torch.backends.mkldnn.is_available()
         or not torch.backends.mkldnn.enabled
-        or not (maps.device.type == weight.device.type == "cpu")
         or not (maps.dtype == weight.dtype == torch.float32)
         or type(maps) is not Tensor
     )

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from caps_med.convolutions.geometry import Window
+from caps_med.convolutions.kept import Kernels, keep_kernels
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
-from caps_med.layers.reach import Reach, Span, common, hull
+from caps_med.layers.reach import Reach, Span, TiledReach, common, hull
 from caps_med.networks.base import SegmentationNetwork, capsule_lengths
 from caps_med.networks.batching import SPLIT_ON
 from caps_med.networks.ensemble import Ensemble
@@ -65,9 +67,11 @@ class _EachByItself:
 
     def __init__(self, call: Call) -> None:
         self.call = call
+        self._kernels: Kernels = {}
 
     def __call__(self, images: Tensor) -> Tensor:
-        return torch.cat([self.call(images[i : i + 1]) for i in range(len(images))])
+        with keep_kernels(self._kernels):
+            return torch.cat([self.call(images[i : i + 1]) for i in range(len(images))])
 
 
 class _OnceForConstants:
@@ -123,12 +127,12 @@ class _AroundContent:
         # as a whole: of one channel it is rounded differently in parts, and it takes little time
         found = {"conv1": _Part(self.network.first(image), _whole(image.shape[2:]))}
         for name, below in INPUTS.items():
-            layer = self.network.get_submodule(name)
+            layer = _layer(self.network, name)
             sizes = background.capsules[below[0]].shape[3:]
-            read, offset = _input_of(_reach(self.network, name), boxes[name], sizes)
+            read = _inputs_of(layer.reach, boxes[name], sizes)
             parts = [found[one].cut(read, background.capsules[one]) for one in below]
-            computed = layer(join_types(*parts))
-            found[name] = _Part(_within(computed, boxes[name], offset), boxes[name])
+            window = Window(tuple(start for start, _ in read), boxes[name])
+            found[name] = _Part(layer(join_types(*parts), window), boxes[name])
         answer = background.lengths.clone()
         _within(answer, boxes["seg_caps"])[...] = capsule_lengths(found["seg_caps"].capsules)
         return answer
@@ -205,43 +209,36 @@ def _spans_of(network: SegCaps, size: int, content: Span, wanted: Span | None) -
     reached = {"conv1": common(_FIRST.touched(content), whole["conv1"])}
     for name, below in INPUTS.items():
         read = hull(*(reached[below[index]] for index in (0, -1)))
-        reached[name] = common(_reach(network, name).touched(read), whole[name])
+        reached[name] = common(_layer(network, name).reach.touched(read), whole[name])
     if wanted is None:
         return reached
     needed = {"seg_caps": common(wanted, whole["seg_caps"])}
     for name, below in reversed(list(INPUTS.items())):
-        read = _reach(network, name).read(needed[name])
+        read = _layer(network, name).reach.read(needed[name])
         for one in below:
             needed[one] = common(hull(read, needed.get(one, read)), whole[one])
-    return {name: common(reached[name], needed[name]) for name in reached}
+    boxes = {name: common(reached[name], needed[name]) for name in INPUTS}
+    return {name: _layer(network, name).reach.aligned(box) for name, box in boxes.items()}
 
 
 #: Of the convolution in front.
 _FIRST = Reach(kernel_size=5, stride=1, padding=2)
 
 
-def _reach(network: SegCaps, name: str) -> Reach:
+def _layer(network: SegCaps, name: str) -> ConvCapsule | DeconvCapsule:
     layer = network.get_submodule(name)
     if not isinstance(layer, ConvCapsule | DeconvCapsule):
         raise TypeError(f"{name} is no convolutional capsule layer")
-    return layer.reach
+    return layer
 
 
-def _input_of(reach: Reach, box: Box, sizes: Sequence[int]) -> tuple[Box, list[int]]:
-    """The inputs of a box of outputs, and where the first output that they give lies.
-
-    They start at a multiple of the stride, so that the outputs fall on the layer's own places.
-    Where they do not end at the border, outputs at their edge see zeros instead of what is there:
-    those lie outside of the box.
-    """
-    step = 1 if reach.transposed else reach.stride
-    spans, first = [], []
+def _inputs_of(reach: Reach | TiledReach, box: Box, sizes: Sequence[int]) -> Box:
+    """The inputs that a box of outputs reads, from where its outputs fall on the layer's places."""
+    spans = []
     for outputs, size in zip(box, sizes, strict=True):
         start, stop = common(reach.read(outputs), (0, size))
-        start -= start % step
-        spans.append((start, stop))
-        first.append(start * reach.stride if reach.transposed else start // step)
-    return tuple(spans), first
+        spans.append((start - start % reach.alignment, stop))
+    return tuple(spans)
 
 
 def _within(maps: Tensor, box: Sequence[Span], offset: Sequence[int] | None = None) -> Tensor:

@@ -7,22 +7,23 @@ whatever the batch, the block or the number of threads. Where capsules have a si
 samples of a batch are the positions.
 
 The kernels are compiled on a machine's first use, which takes some seconds; the result is kept on
-disk (`caps_med.routing.numba_cache`).
+disk (`caps_med.native.cache`).
 """
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from caps_med.native import LANES
+from caps_med.native.compile import Array
+from caps_med.native.threads import thread_map
 from caps_med.routing.autograd import differentiable
 from caps_med.routing.config import Routing
 from caps_med.routing.eager import route_eager
@@ -34,8 +35,7 @@ from caps_med.routing.layout import (
     wide_dtype,
     widen,
 )
-from caps_med.routing.numba_kernels import Array, backward_block, forward_block
-from caps_med.routing.numba_lanes import LANES
+from caps_med.routing.numba_kernels import backward_block, forward_block
 
 #: Votes in one block: fixed, so that sums over positions do not depend on the number of threads.
 BLOCK_VOTES = 2**17
@@ -103,18 +103,3 @@ def _in_blocks(
         return kernel(*block, routing.iterations, routing.competition == "outputs")
 
     return thread_map(work, blocks)
-
-
-def thread_map(work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
-    """What `work` returns for each part, in order, by as many threads as PyTorch has."""
-    threads = max(1, min(torch.get_num_threads(), len(parts)))
-    return list(map(work, parts) if threads == 1 else _pool(threads).map(work, parts))
-
-
-@lru_cache(maxsize=8)
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="caps-med-routing")
-
-
-if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from caps_med.native.compile import Array
+from caps_med.native.threads import thread_map
 from caps_med.routing.em_autograd import Found, differentiable_em
 from caps_med.routing.em_start import EMInputs
-from caps_med.routing.numba_backend import thread_map
-from caps_med.routing.numba_em_kernels import Array, backward_sample, forward_sample
+from caps_med.routing.numba_em_kernels import backward_sample, forward_sample
 
 
 def route_em_numba(inputs: EMInputs) -> Found:

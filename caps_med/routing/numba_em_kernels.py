@@ -11,17 +11,13 @@ Votes lie as ``[I, J, A * P]``, an atom's positions side by side.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from caps_med.routing.numba_kernels import _inlined, _native
-
-Array = NDArray[Any]
+from caps_med.native.compile import Array, inlined, native
 
 
-@_native
+@native
 def forward_sample(
     votes: Array,
     present: Array,
@@ -72,7 +68,7 @@ def forward_sample(
             _softmax(slots, children, assigned[t + 1])
 
 
-@_native
+@native
 def backward_sample(
     votes: Array,
     present: Array,
@@ -161,7 +157,7 @@ def backward_sample(
             by_assigned[:] = 0
 
 
-@_inlined
+@inlined
 def _assign_equally(slots: Array, children: int, assigned: Array) -> None:
     """One over the number of parents that the slot's child votes for."""
     I, J, P = assigned.shape
@@ -176,7 +172,7 @@ def _assign_equally(slots: Array, children: int, assigned: Array) -> None:
                 assigned[i, j, p] = share
 
 
-@_inlined
+@inlined
 def _shares(
     assigned: Array, present: Array, j: int, least: float, mass: Array, share: Array
 ) -> None:
@@ -192,7 +188,7 @@ def _shares(
             share[i, p] /= max(mass[p], least)
 
 
-@_inlined
+@inlined
 def _moments(votes: Array, share: Array, j: int, mean: Array, variance: Array) -> None:
     """Mean and variance ``[A * P]`` of the votes for parent j."""
     I, P = share.shape
@@ -220,7 +216,7 @@ def _moments(votes: Array, share: Array, j: int, mean: Array, variance: Array) -
                     variance[q] += share[i, p] * (votes[i, j, q] - mean[q]) ** 2
 
 
-@_inlined
+@inlined
 def _evidence(
     votes: Array, j: int, mean: Array, variance: Array, floor: float, logits: Array, target: Array
 ) -> None:
@@ -251,12 +247,12 @@ def _evidence(
                     target[i, j, p] -= half[q] * (votes[i, j, q] - mean[q]) ** 2
 
 
-@_inlined
+@inlined
 def _log_sigmoid(x: float) -> float:
     return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
 
 
-@_inlined
+@inlined
 def _softmax(slots: Array, children: int, assigned: Array) -> None:
     """Evidence ``[I, J, P]`` to assignments, in place: over all parents that share a child."""
     I, J, P = assigned.shape
@@ -279,7 +275,7 @@ def _softmax(slots: Array, children: int, assigned: Array) -> None:
                 assigned[i, j, p] /= total[slots[i, p]]
 
 
-@_inlined
+@inlined
 def _softmax_backward(
     slots: Array, children: int, assigned: Array, by_assigned: Array, by_evidence: Array
 ) -> None:
@@ -296,7 +292,7 @@ def _softmax_backward(
                 by_evidence[i, j, p] = assigned[i, j, p] * apart
 
 
-@_inlined
+@inlined
 def _evidence_backward(
     votes: Array,
     j: int,
@@ -340,7 +336,7 @@ def _evidence_backward(
             by_variance[q] = 0.5 * (by_variance[q] - total[p] * inverse[q])
 
 
-@_inlined
+@inlined
 def _moments_backward(
     votes: Array,
     share: Array,

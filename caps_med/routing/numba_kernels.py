@@ -1,6 +1,6 @@
 """Routing of a block of positions as native code, compiled by Numba.
 
-Sixteen positions at a time (`caps_med.routing.numba_lanes`): their votes are transposed into lanes
+Sixteen positions at a time (`caps_med.native.lanes`): their votes are transposed into lanes
 once, all iterations run on those, and the result is transposed back. So sums over atoms or types
 need no horizontal additions, and exponentials and roots are vector instructions too. In a last
 group of fewer positions the spare lanes repeat the last one, and write its result once more.
@@ -11,16 +11,14 @@ Everything within a group lies in arrays of lanes, whose last axis is the positi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
-from numpy.typing import NDArray
 
-from caps_med.routing.numba_cache import cache_on_disk
-from caps_med.routing.numba_lanes import LANES, exp, maximum, spread, sqrt
-from caps_med.routing.numba_memory import (
+from caps_med.native import LANES
+from caps_med.native.compile import Array, empty, inlined, native
+from caps_med.native.lanes import exp, maximum, spread, sqrt
+from caps_med.native.memory import (
     load,
     load_4,
     load_8,
@@ -32,36 +30,13 @@ from caps_med.routing.numba_memory import (
 )
 from caps_med.routing.squash import EPSILON
 
-Array = NDArray[Any]
-
-#: Bytes of a cache line, where arrays of lanes start: a vector across two of them costs twice.
-LINE = 64
-#: SHA-256 of `numba_lanes` and `numba_memory`. Numba's cache on disk watches this file alone, so a
-#: change of those must be written here, or old machine code keeps running; a test compares.
-LANES_SHA256 = "e26968174d028004319749a29bf5037ec162b5676eb73ef212d9ab644d116939"
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+#: SHA-256 of `caps_med.native`'s compile, lanes and memory. Numba's cache on disk watches this file
+#: alone, so a change of those must be written here, or old machine code keeps running; a test
+#: compares.
+NATIVE_SHA256 = "aac054f19318a3a1d9e978ef622c55884eafb8d5f07a379fb31a49be602a0165"
 
 
-def _native(function: Function, inline: bool = False) -> Function:
-    """Compile at the first call. No sum is reordered; NaN and infinity keep their meaning."""
-    compiler = numba.njit(
-        fastmath={"contract", "nsz", "arcp"},
-        nogil=True,
-        error_model="numpy",
-        forceinline=inline,
-    )
-    compiled = compiler(function)
-    cache_on_disk(compiled)
-    return cast("Function", compiled)
-
-
-def _inlined(function: Function) -> Function:
-    """Compile a part of a kernel into its caller: a call would pass every field of every array."""
-    return _native(function, inline=True)
-
-
-@_native
+@native
 def forward_block(
     votes: Array,
     bias: Array,
@@ -84,9 +59,9 @@ def forward_block(
     """
     _, I, N, J, A = votes.shape
     source, target = votes.reshape(-1), capsules.reshape(-1)
-    loaded, logits = _empty((J, I, A, LANES), votes), _empty((J, I, LANES), votes)
-    coupling, total = _empty((1, J, I, LANES), votes), _empty((1, J, A, LANES), votes)
-    scale, rows = _empty((1, J, LANES), votes), np.empty(LANES, np.int64)
+    loaded, logits = empty((J, I, A, LANES), votes), empty((J, I, LANES), votes)
+    coupling, total = empty((1, J, I, LANES), votes), empty((1, J, A, LANES), votes)
+    scale, rows = empty((1, J, LANES), votes), np.empty(LANES, np.int64)
     for n in range(start, stop, LANES):
         _select_rows(rows, n, stop)
         _load_votes(source, b * I * N, N, rows, loaded)
@@ -98,7 +73,7 @@ def forward_block(
             _store_atoms(total, (0, j), target, (b * J + j) * N * A, A, rows)
 
 
-@_native
+@native
 def backward_block(
     votes: Array,
     bias: Array,
@@ -123,12 +98,12 @@ def backward_block(
     _, I, N, J, A = votes.shape
     source, given, target = votes.reshape(-1), grad.reshape(-1), grad_votes.reshape(-1)
     R = iterations
-    loaded, logits = _empty((J, I, A, LANES), votes), _empty((J, I, LANES), votes)
-    coupling, total = _empty((R, J, I, LANES), votes), _empty((R, J, A, LANES), votes)
-    scale, rows = _empty((R, J, LANES), votes), np.empty(LANES, np.int64)
-    by_total, by_logits = _empty((R, J, A, LANES), votes), _empty((R, J, I, LANES), votes)
-    by_coupling, by_vote = _empty((J, I, LANES), votes), _empty((1, A, LANES), votes)
-    by_bias, counted = _empty((J, A, LANES), votes), _empty((1, LANES), votes)
+    loaded, logits = empty((J, I, A, LANES), votes), empty((J, I, LANES), votes)
+    coupling, total = empty((R, J, I, LANES), votes), empty((R, J, A, LANES), votes)
+    scale, rows = empty((R, J, LANES), votes), np.empty(LANES, np.int64)
+    by_total, by_logits = empty((R, J, A, LANES), votes), empty((R, J, I, LANES), votes)
+    by_coupling, by_vote = empty((J, I, LANES), votes), empty((1, A, LANES), votes)
+    by_bias, counted = empty((J, A, LANES), votes), empty((1, LANES), votes)
     by_bias[:] = 0
     by_logits[R - 1] = 0
     for n in range(start, stop, LANES):
@@ -154,26 +129,14 @@ def backward_block(
     return by_bias
 
 
-@_inlined
-def _empty(shape: Any, like: Array) -> Array:  # noqa: ANN401 - a tuple of any length
-    """An empty array of the votes' type that starts on a cache line."""
-    size, step = 1, LINE // like.itemsize
-    for length in shape:
-        size *= length
-    room = np.empty(size + step, like.dtype)
-    start = -(room.ctypes.data // like.itemsize) % step
-    aligned: Array = room[start : start + size].reshape(shape)
-    return aligned
-
-
-@_inlined
+@inlined
 def _select_rows(rows: Array, n: int, stop: int) -> None:
     """The positions of a group; spare lanes repeat the last one."""
     for p in range(LANES):
         rows[p] = min(n + p, stop - 1)
 
 
-@_inlined
+@inlined
 def _load_votes(source: Array, first: int, N: int, rows: Array, loaded: Array) -> None:
     """Lanes ``[J, I, A]`` of votes ``[I, N, J, A]`` that start `first` positions into `source`."""
     J, I, A = loaded.shape[:3]
@@ -182,7 +145,7 @@ def _load_votes(source: Array, first: int, N: int, rows: Array, loaded: Array) -
             _load_atoms(source, ((first + i * N) * J + j) * A, J * A, rows, loaded, (j, i))
 
 
-@_inlined
+@inlined
 def _load_atoms(
     source: Array, first: int, stride: int, rows: Array, lanes: Array, index: tuple[int, ...]
 ) -> None:
@@ -201,7 +164,7 @@ def _load_atoms(
             lanes[place] = source[first + stride * rows[p] + a]
 
 
-@_inlined
+@inlined
 def _store_atoms(
     lanes: Array, index: tuple[int, ...], target: Array, first: int, stride: int, rows: Array
 ) -> None:
@@ -220,7 +183,7 @@ def _store_atoms(
             target[first + stride * rows[p] + a] = lanes[place]
 
 
-@_inlined
+@inlined
 def _iterate(
     votes: Array,
     bias: Array,
@@ -246,7 +209,7 @@ def _iterate(
                 store(logits, (j, i), load(logits, (j, i)) + step)
 
 
-@_inlined
+@inlined
 def _couple_equally(logits: Array, coupling: Array, outputs: bool) -> None:
     """The first iteration, whose logits are zero."""
     J, I, _ = logits.shape
@@ -256,7 +219,7 @@ def _couple_equally(logits: Array, coupling: Array, outputs: bool) -> None:
             store(coupling, (0, j, i), 1.0 / (J if outputs else I))
 
 
-@_inlined
+@inlined
 def _softmax(logits: Array, coupling: Array, r: int, outputs: bool) -> None:
     J, I, _ = logits.shape
     outer, inner = (I, J) if outputs else (J, I)
@@ -276,7 +239,7 @@ def _softmax(logits: Array, coupling: Array, r: int, outputs: bool) -> None:
             store(coupling, (r, j, i), load(coupling, (r, j, i)) * share)
 
 
-@_inlined
+@inlined
 def _softmax_backward(
     coupling: Array, grad: Array, grad_logits: Array, r: int, outputs: bool
 ) -> None:
@@ -295,13 +258,13 @@ def _softmax_backward(
             store(grad_logits, (r, j, i), load(grad_logits, (r + 1, j, i)) + step)
 
 
-@_inlined
+@inlined
 def _types(x: int, y: int, outputs: bool) -> tuple[int, int]:
     """Output and input type; `y` is the one that competes."""
     return (y, x) if outputs else (x, y)
 
 
-@_inlined
+@inlined
 def _weigh(
     votes: Array, bias: Array, coupling: Array, r: int, j: int, total: Array, scale: Array
 ) -> None:
@@ -317,7 +280,7 @@ def _weigh(
     store(scale, (r, j), sqrt(squared + EPSILON) / (squared + 1.0))
 
 
-@_inlined
+@inlined
 def _agree(votes: Array, capsules: Array, r: int, i: int, j: int) -> Any:  # noqa: ANN401 - lanes
     """The inner product of a vote and ``capsules[r, j]``."""
     product = load(votes, (j, i, 0)) * load(capsules, (r, j, 0))
@@ -326,7 +289,7 @@ def _agree(votes: Array, capsules: Array, r: int, i: int, j: int) -> Any:  # noq
     return product
 
 
-@_inlined
+@inlined
 def _by_coupling(votes: Array, by_total: Array, r: int, by_coupling: Array) -> None:
     J, I = votes.shape[:2]
     for j in range(J):
@@ -334,7 +297,7 @@ def _by_coupling(votes: Array, by_total: Array, r: int, by_coupling: Array) -> N
             store(by_coupling, (j, i), _agree(votes, by_total, r, i, j))
 
 
-@_inlined
+@inlined
 def _by_total(votes: Array, by_logits: Array, r: int, j: int, by_total: Array) -> None:
     """The gradient by the squashed sum, through the agreements."""
     I, A = votes.shape[1], votes.shape[2]
@@ -345,7 +308,7 @@ def _by_total(votes: Array, by_logits: Array, r: int, j: int, by_total: Array) -
         store(by_total, (r, j, a), sum_)
 
 
-@_inlined
+@inlined
 def _squash_backward(total: Array, grad: Array, r: int, j: int) -> None:
     """From the gradient by the squashed sum to that by the sum, in place."""
     squared = load(total, (r, j, 0)) * load(total, (r, j, 0))
@@ -361,7 +324,7 @@ def _squash_backward(total: Array, grad: Array, r: int, j: int) -> None:
         store(grad, (r, j, a), step)
 
 
-@_inlined
+@inlined
 def _add_by_bias(by_total: Array, counted: Any, by_bias: Array) -> None:  # noqa: ANN401 - lanes
     """Every iteration's sum includes the bias; a repeated position counts once."""
     R, J, A = by_total.shape[:3]
@@ -373,7 +336,7 @@ def _add_by_bias(by_total: Array, counted: Any, by_bias: Array) -> None:  # noqa
             store(by_bias, (j, a), load(by_bias, (j, a)) + counted * sum_)
 
 
-@_inlined
+@inlined
 def _by_vote(
     coupling: Array,
     by_logits: Array,

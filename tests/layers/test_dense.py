@@ -9,8 +9,8 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import DenseCapsules
+from caps_med.native.compile import Array
 from caps_med.routing import Routing, numba_backend, route, squash, use_backend
-from caps_med.routing.numba_kernels import Array
 
 
 def test_equals_the_procedure_in_numpy() -> None:

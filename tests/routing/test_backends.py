@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -14,9 +11,6 @@ from caps_med.routing import (
     active_backend,
     eager,
     numba_backend,
-    numba_kernels,
-    numba_lanes,
-    numba_memory,
     plain,
     route,
     use_backend,
@@ -58,14 +52,6 @@ def test_the_chosen_backend_is_the_one_that_runs(
     monkeypatch.setenv("CAPS_MED_ROUTING", chosen)
     route(votes, None, Routing())
     assert ran == [chosen] * 3
-
-
-def test_a_change_of_the_lanes_reaches_numbas_cache_on_disk() -> None:
-    """The cache watches the file of the kernels alone."""
-    digest = hashlib.sha256()
-    for module in (numba_lanes, numba_memory):
-        digest.update(Path(str(module.__file__)).read_bytes())
-    assert digest.hexdigest() == numba_kernels.LANES_SHA256, "write it into numba_kernels.py"
 
 
 def test_unknown_backends_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

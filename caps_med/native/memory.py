@@ -10,7 +10,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from caps_med.routing.numba_lanes import INT32, LANES, Lanes, Untyped, indices, intrinsic, widen
+from caps_med.native import LANES
+from caps_med.native.lanes import INT32, Lanes, Untyped, indices, intrinsic, widen
 
 
 @intrinsic
@@ -37,6 +38,29 @@ def store(typing: Untyped, array: Untyped, index: Untyped, lanes: Untyped) -> Un
         return context.get_dummy_value()
 
     return types.none(array, index, lanes), build
+
+
+@intrinsic
+def load_at(typing: Untyped, array: Untyped, place: Untyped) -> Untyped:
+    """Sixteen numbers of a flat array from `place` on."""
+
+    def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
+        return _load(context, builder, sig.args[0], *args)
+
+    return Lanes(array.dtype)(array, types.intp), build
+
+
+@intrinsic
+def store_at(typing: Untyped, array: Untyped, place: Untyped, lanes: Untyped) -> Untyped:
+    """Write lanes, or a number in each, to a flat array from `place` on."""
+
+    def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
+        kind = sig.args[0]
+        value = widen(context, builder, args[2], sig.args[2], Lanes(kind.dtype))
+        _store(context, builder, kind, args[0], args[1], value)
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, lanes), build
 
 
 def _transposed_loader(width: int) -> Untyped:

@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin, models, overload, register_model
 
-LANES = 16
+from caps_med.native import LANES
 
 #: Numba's and LLVM's types, values and builders, which carry no annotations.
 Untyped = Any

@@ -11,8 +11,8 @@ from typing import Any
 import numba
 import pytest
 
-from caps_med.routing import numba_cache
-from caps_med.routing.numba_cache import cache_on_disk
+from caps_med.native import cache
+from caps_med.native.cache import cache_on_disk
 
 
 def compiled() -> Any:  # noqa: ANN401 - a dispatcher of Numba, which has no types
@@ -26,9 +26,9 @@ def compiled() -> Any:  # noqa: ANN401 - a dispatcher of Numba, which has no typ
 
 @pytest.fixture(autouse=True)
 def _fresh_warnings() -> Iterator[None]:
-    numba_cache._warn.cache_clear()
+    cache._warn.cache_clear()
     yield
-    numba_cache._warn.cache_clear()
+    cache._warn.cache_clear()
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Numba itself finds no folder; temporary files have `tmp_path`."""
-    own = (numba_cache._TemporaryCacheLocator,)
-    monkeypatch.setattr(numba_cache._Implementation, "_locator_classes", own)
+    own = (cache._TemporaryCacheLocator,)
+    monkeypatch.setattr(cache._Implementation, "_locator_classes", own)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 

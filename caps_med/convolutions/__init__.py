@@ -1,0 +1,1 @@
+"""Convolutions of votes on CPUs: Winograd's where they can run, PyTorch's elsewhere."""

@@ -1,0 +1,201 @@
+"""Which convolutions are computed by tiles, and which positions a tile reads and writes.
+
+A convolution of stride 2 reads the even and the odd positions along an axis, its two *phases*, by
+kernels of at most three positions each; a transposed convolution writes them so. Either way it is a
+convolution of stride 1 between phases, which is what the tiles are of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caps_med.native import LANES
+
+#: Positions of a tile along an axis.
+TILE = 8
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Of a convolution, the same along each axis.
+
+    Attributes:
+        spatial_dims: 2 or 3.
+        kernel_size, stride, padding: as of PyTorch's convolutions.
+        transposed: whether it is a transposed convolution.
+    """
+
+    spatial_dims: int
+    kernel_size: int
+    stride: int
+    padding: int
+    transposed: bool = False
+
+    def sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """The result's spatial sizes for those of the maps."""
+        k, s, p = self.kernel_size, self.stride, self.padding
+        if self.transposed:
+            return tuple((size - 1) * s - 2 * p + k for size in sizes)
+        return tuple((size + 2 * p - k) // s + 1 for size in sizes)
+
+
+def is_supported(geometry: Geometry, in_channels: int, out_channels: int) -> bool:
+    """Whether `convolve` computes it: kernels of 2 to 5 by strides of 1 or 2, channels by sixteen.
+
+    A transposed convolution has a stride of 2.
+    """
+    one = geometry
+    return (
+        in_channels % LANES == 0
+        and out_channels % LANES == 0
+        and (one.stride == 2 if one.transposed else one.stride in (1, 2))
+        and 2 <= one.kernel_size <= 5
+        and 0 <= one.padding < one.kernel_size
+    )
+
+
+def kernel_numbers(geometry: Geometry, in_channels: int, out_channels: int) -> int:
+    """Numbers of the transformed kernels of a supported geometry."""
+    axis = axis_of(geometry)
+    pairs = (axis.phases_in * axis.phases_out) ** 2 * in_channels * out_channels
+    return TILE**2 * pairs * sum(len(planes.taps) for planes in planes_of(geometry))
+
+
+class Tile(NamedTuple):
+    """A tile along one axis.
+
+    Attributes:
+        results: positions of the result that it computes.
+        first: the first position of the maps that the first tile reads.
+        inputs: positions that a tile reads.
+        step: positions from one tile's first to the next one's.
+    """
+
+    results: int
+    first: int
+    inputs: int
+    step: int
+
+
+def tile_of(geometry: Geometry) -> Tile:
+    """The tile of a supported geometry."""
+    axis = axis_of(geometry)
+    return Tile(
+        axis.step * axis.phases_out,
+        -axis.padding * axis.phases_in,
+        TILE * axis.phases_in,
+        axis.step * axis.phases_in,
+    )
+
+
+class Window(NamedTuple):
+    """A part of a convolution's result, computed from the part of the maps that it reads.
+
+    Attributes:
+        starts: the first position of that part of the maps along each axis; of a stride of 2 even.
+            It ends where no more is read, or where the maps do.
+        box: the first position of the result and the one behind the last, along each axis. The
+            first is that of a tile (`tile_of`).
+    """
+
+    starts: tuple[int, ...]
+    box: tuple[tuple[int, int], ...]
+
+
+class Axis(NamedTuple):
+    """A convolution along one axis, as one of stride 1 from phases to phases.
+
+    Attributes:
+        phases_in, phases_out: of the maps and of the result, 1 or 2.
+        taps: the kernel's element for each phase of the maps, phase of the result and position of
+            the kernel between them; the kernel's size stands for none.
+        padding: positions of each phase in front of its first.
+    """
+
+    phases_in: int
+    phases_out: int
+    taps: NDArray[Any]
+    padding: int
+
+    @property
+    def kernel_size(self) -> int:
+        """Of the kernels between phases, 3 or 5."""
+        return int(self.taps.shape[2])
+
+    @property
+    def step(self) -> int:
+        """Positions of a phase of the result that a tile computes."""
+        return TILE + 1 - self.kernel_size
+
+
+@lru_cache
+def axis_of(geometry: Geometry) -> Axis:
+    """A supported geometry along each axis of a plane."""
+    places = _places(geometry)
+    first = min(q for _, _, q, _ in places)
+    span = max(q for _, _, q, _ in places) - first + 1
+    sizes = _phases(geometry)
+    taps = np.full((*sizes, 3 if span <= 3 else 5), geometry.kernel_size)
+    for phase_in, phase_out, q, tap in places:
+        taps[phase_in, phase_out, q - first] = tap
+    return Axis(*sizes, taps, -first)
+
+
+def _phases(geometry: Geometry) -> tuple[int, int]:
+    return (1, geometry.stride) if geometry.transposed else (geometry.stride, 1)
+
+
+def _places(geometry: Geometry) -> list[tuple[int, int, int, int]]:
+    """Of each of the kernel's elements: its phase of the maps and of the result, and the position
+    of the maps' phase, seen from that of the result; last the element.
+    """
+    phases_in, phases_out = _phases(geometry)
+    found = []
+    for tap in range(geometry.kernel_size):
+        if geometry.transposed:
+            phase = (tap - geometry.padding) % phases_out
+            found.append((0, phase, (phase + geometry.padding - tap) // phases_out, tap))
+        else:
+            q, phase = divmod(tap - geometry.padding, phases_in)
+            found.append((phase, 0, q, tap))
+    return found
+
+
+class Planes(NamedTuple):
+    """The planes of the maps for some planes of the result, one phase of these.
+
+    Attributes:
+        taps: the kernel's elements along the axis of the planes.
+        offsets: where each starts in the maps.
+        along: steps of the maps' and of the result's planes, and the result's first one.
+    """
+
+    taps: NDArray[Any]
+    offsets: NDArray[Any]
+    along: tuple[int, int, int]
+
+
+def planes_of(geometry: Geometry) -> list[Planes]:
+    """The planes of the maps that each plane of the result is computed from, by phases."""
+    if geometry.spatial_dims == 2:
+        return [Planes(np.zeros(1, np.int64), np.zeros(1, np.int64), (1, 1, 0))]
+    phases_in, phases_out = _phases(geometry)
+    found = []
+    for phase in range(phases_out):
+        here = [(tap, q * phases_in + first) for first, out, q, tap in _places(geometry)
+                if out == phase]  # fmt: skip
+        taps, offsets = zip(*here, strict=True)
+        found.append(
+            Planes(
+                np.array(taps, np.int64),
+                np.array(offsets, np.int64),
+                (phases_in, phases_out, phase),
+            )
+        )
+    return found

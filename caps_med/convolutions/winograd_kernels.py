@@ -1,0 +1,502 @@
+"""Winograd's convolutions of tiles of 8 x 8 as native code, compiled by Numba.
+
+Lavin & Gray 2016, "Fast algorithms for convolutional neural networks" (CVPR), write a tile's result
+as ``A^T [(G g G^T) * (B^T d B)] A``: the tile d and the kernel g are transformed to 64 frequencies
+each, multiplied, and the products, summed over all input channels, are transformed back. Here the
+points are 0, 1, -1, 1/2, -1/2, 2, -2 and infinity, for kernels of five (four results along each
+axis) as for kernels of three (six): B does not depend on the kernel. Of two points x and -x, sums
+share their even and their odd terms.
+
+A convolution of stride 2 is one of stride 1 whose input channels are those of the even and of the
+odd positions along each axis (`phases`), and one of a transposed convolution has output channels of
+each; see `caps_med.convolutions.winograd`. In three dimensions the tiles are those of a plane, and
+input channels come from several planes.
+
+Maps are channels last. A vector holds sixteen channels of one position, never several positions:
+the result of a tile does not depend on the tiles that are computed with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import binding
+
+from caps_med.native import LANES
+from caps_med.native.compile import Array, empty, inlined, native
+from caps_med.native.lanes import spread
+from caps_med.native.memory import load_at, store_at
+from caps_med.native.products import multiplier
+
+#: SHA-256 of `caps_med.native`'s compile, lanes, memory and products. Numba's cache on disk watches
+#: this file alone, so a change of those must be written here, or old machine code keeps running; a
+#: test compares.
+NATIVE_SHA256 = "7eb632ae213fcbca4152db020b0616d6085ede7cda48239720febc05b55c17e1"
+
+#: Tiles that are computed at once are a multiple of this; of spare ones nothing is kept.
+GROUP = 24
+#: Tiles whose products are added to the gradient of the kernels at once.
+_GRADIENT_GROUP = 192
+
+_product_6x4, _product_12x2, _product_24x1 = (multiplier(*x) for x in ((6, 4), (12, 2), (24, 1)))
+_product_6x1, _product_4x1 = multiplier(6, 1), multiplier(4, 1)
+_product_4x4, _product_8x2, _product_16x1 = (multiplier(*x) for x in ((4, 4), (8, 2), (16, 1)))
+
+
+@native
+def transform_kernels(
+    weight: Array,
+    strides: tuple[int, int],
+    planes: Array,
+    taps: Array,
+    k: int,
+    matrix: Array,
+    transformed: Array,
+) -> None:
+    """Write ``G g G^T`` of every kernel between phases.
+
+    Args:
+        weight: flat; kernels of some planes of k x k numbers.
+        strides: from one output channel to the next in it, and from one input channel.
+        planes: those of the kernels to take.
+        taps: ``[phases of the input, phases of the result, r]``, where along an axis of the weight
+            the kernel between two phases takes its numbers; k stands for zero.
+        k: edge of the weight's kernels.
+        matrix: G, ``[8, r]``.
+        transformed: ``[O / o, 64, K, o]``, o = 16, 32 or 64; K counts planes, phases of the input
+            and input channels, O phases of the result and output channels.
+    """
+    phases_in, phases_out, r = taps.shape
+    blocks, _, K, width = transformed.shape
+    C, O = K // (len(planes) * phases_in**2), blocks * width // phases_out**2
+    target = transformed.reshape(-1)
+    kernel, half = empty((r * r * LANES,), transformed), empty((8 * r * LANES,), transformed)
+    for out in range(0, blocks * width, LANES):
+        phase_out, o = out // O, out % O
+        block = out // width
+        for row in range(K):
+            part, c = row // C, row % C
+            plane, phase_in = planes[part // phases_in**2], part % phases_in**2
+            first = o * strides[0] + c * strides[1] + plane * k * k
+            for y in range(r):
+                down = taps[phase_in // phases_in, phase_out // phases_out, y]
+                for x in range(r):
+                    across = taps[phase_in % phases_in, phase_out % phases_out, x]
+                    for lane in range(LANES):
+                        value = weight.dtype.type(0)
+                        if down < k and across < k:
+                            value = weight[first + lane * strides[0] + down * k + across]
+                        kernel[(y * r + x) * LANES + lane] = value
+            for i in range(8):
+                for x in range(r):
+                    total = load_at(kernel, x * LANES) * matrix[i, 0]
+                    for y in range(1, r):
+                        total = total + load_at(kernel, (y * r + x) * LANES) * matrix[i, y]
+                    store_at(half, (i * r + x) * LANES, total)
+            place = (block * 64 * K + row) * width + out - block * width
+            for i in range(8):
+                for j in range(8):
+                    total = load_at(half, i * r * LANES) * matrix[j, 0]
+                    for x in range(1, r):
+                        total = total + load_at(half, (i * r + x) * LANES) * matrix[j, x]
+                    store_at(target, place + (8 * i + j) * K * width, total)
+
+
+@native
+def transform_back(gradient: Array, matrix: Array, weight: Array) -> None:
+    """The adjoint of `transform_kernels` without phases: write ``G^T u G``.
+
+    Args:
+        gradient: ``[O / o, K / k, 64, k, o]``.
+        matrix: G, ``[8, r]``, r at least k.
+        weight: ``[O, C, planes, k, k]``.
+    """
+    r = matrix.shape[1]
+    O, C, planes, size, _ = weight.shape
+    _, parts, _, depth, width = gradient.shape
+    source = gradient.reshape(-1)
+    half, kernel = empty((8 * r * LANES,), weight), empty((LANES,), weight)
+    for o in range(0, O, LANES):
+        block = o // width
+        for row in range(planes * C):
+            part = row // depth
+            first = ((block * parts + part) * 64 * depth + row - part * depth) * width
+            place = first + o - block * width
+            for i in range(8):
+                for x in range(size):
+                    total = load_at(source, place + 8 * i * depth * width) * matrix[0, x]
+                    for j in range(1, 8):
+                        step = load_at(source, place + (8 * i + j) * depth * width)
+                        total = total + step * matrix[j, x]
+                    store_at(half, (i * r + x) * LANES, total)
+            for y in range(size):
+                for x in range(size):
+                    total = load_at(half, x * LANES) * matrix[0, y]
+                    for i in range(1, 8):
+                        total = total + load_at(half, (i * r + x) * LANES) * matrix[i, y]
+                    store_at(kernel, 0, total)
+                    for lane in range(LANES):
+                        weight[o + lane, row % C, row // C, y, x] = kernel[lane]
+
+
+@native
+def convolve_tiles(
+    maps: Array,
+    kernels: Array,
+    bias: Array,
+    result: Array,
+    planes: Array,
+    along: tuple[int, int, int],
+    phases: tuple[int, int],
+    padding: tuple[int, int],
+    step: int,
+    blocks: tuple[int, int],
+    tiles: tuple[int, int],
+) -> None:
+    """Write the tiles from the first to the last of `tiles`.
+
+    Args:
+        maps: ``[N, D, H, W, C]``, contiguous, as are all arrays; D = 1 in two dimensions.
+        kernels: what `transform_kernels` writes; K counts planes, phases of the input and C.
+        bias: ``[O]``.
+        result: ``[N, D', H', W', O]``.
+        planes: the plane of the input that each of the kernels' planes starts at.
+        along: steps of the input's and of the result's planes, and the result's first one.
+        phases: 2 where the stride of the input, or of the result, is 2; else 1.
+        padding: positions of each phase in front of its first, down and across; below zero, how
+            many are left out.
+        step: 4 for kernels of 5, 6 for kernels of 3.
+        blocks: tiles computed at once, a multiple of `GROUP`, and input channels, a multiple of 16,
+            all of them if there is more than one block of output channels.
+        tiles: of all that `count_tiles` counts.
+    """
+    outs, _, K, width = kernels.shape
+    group, depth = blocks
+    source, target, factors = maps.reshape(-1), result.reshape(-1), kernels.reshape(-1)
+    # a line more than needed: of rows a power of two apart few fit into the cache
+    row, apart_out = depth + LANES, group * width + LANES
+    apart = group * row + LANES
+    inputs, products = empty((64 * apart,), maps), empty((64 * apart_out,), maps)
+    patch, half = empty((64 * LANES,), maps), empty((64 * LANES,), maps)
+    for first in range(tiles[0], tiles[1], group):
+        count = min(group, tiles[1] - first)
+        for k in range(0, K, depth):
+            stop = min(K, k + depth)
+            for t in range(count):
+                place = _place(maps, result, along, phases[1], step, first + t)
+                _transform_input(
+                    maps, source, place, planes, along[0], phases[0], padding, step, (k, stop),
+                    patch, half, inputs, t * row - k, apart,
+                )  # fmt: skip
+            for out in range(outs):
+                for f in range(64):
+                    _multiply(
+                        inputs, f * apart, row, factors, ((out * 64 + f) * K + k) * width, products,
+                        f * apart_out, width, count, stop - k, k > 0,
+                    )  # fmt: skip
+                for t in range(count if stop == K else 0):
+                    place = _place(maps, result, along, phases[1], step, first + t)
+                    for o in range(0, width, LANES):
+                        _transform_output(
+                            products, t * width + o, apart_out, bias, out * width + o, place,
+                            along, phases[1], step, patch, half, result, target,
+                        )  # fmt: skip
+
+
+@native
+def kernel_gradient(
+    maps: Array,
+    grad: Array,
+    gradient: Array,
+    planes: Array,
+    padding: tuple[int, int],
+    step: int,
+    parts: tuple[int, int],
+) -> None:
+    """Write the gradient by the transformed kernels, ``[O / o, K / k, 64, k, o]``; of stride 1.
+
+    Args:
+        grad: the gradient by the result, ``[N, D', H', W', O]``.
+        parts: the first and last of the O / o times K / k parts to compute.
+
+    The other arguments are those of `convolve_tiles`.
+    """
+    _, k_blocks, _, depth, width = gradient.shape
+    source, given, target = maps.reshape(-1), grad.reshape(-1), gradient.reshape(-1)
+    along = (1, 1, 0)
+    tiles = count_tiles(maps, grad, along, 1, step)
+    apart, apart_out = _GRADIENT_GROUP * depth + LANES, _GRADIENT_GROUP * width + LANES
+    inputs, outputs = empty((64 * apart,), maps), empty((64 * apart_out,), maps)
+    patch, half = empty((64 * LANES,), maps), empty((64 * LANES,), maps)
+    for part in range(parts[0], parts[1]):
+        block, k = part // k_blocks, part % k_blocks * depth
+        for first in range(0, tiles, _GRADIENT_GROUP):
+            count = min(_GRADIENT_GROUP, tiles - first)
+            for t in range(count):
+                place = _place(maps, grad, along, 1, step, first + t)
+                _transform_input(
+                    maps, source, place, planes, 1, 1, padding, step, (k, k + depth), patch, half,
+                    inputs, t * depth - k, apart,
+                )  # fmt: skip
+                for o in range(0, width, LANES):
+                    _expand_output(
+                        grad, given, place, step, block * width + o, patch, half, outputs,
+                        t * width + o, apart_out,
+                    )  # fmt: skip
+            for f in range(64):
+                _multiply_columns(
+                    inputs, f * apart, depth, outputs, f * apart_out, target,
+                    (part * 64 + f) * depth * width, width, count, first > 0,
+                )  # fmt: skip
+
+
+@native
+def count_tiles(
+    maps: Array, result: Array, along: tuple[int, int, int], phases: int, step: int
+) -> int:
+    """How many tiles there are, in every plane that starts at ``along[2]``."""
+    _, D, H, W, _ = result.shape
+    down, across = _tiles_along(H, phases, step), _tiles_along(W, phases, step)
+    planes = (D - along[2] + along[1] - 1) // along[1]
+    return int(len(maps) * planes * down * across)
+
+
+@inlined
+def _tiles_along(size: int, phases: int, step: int) -> int:
+    return ((size + phases - 1) // phases + step - 1) // step
+
+
+@inlined
+def _place(
+    maps: Array, result: Array, along: tuple[int, int, int], phases: int, step: int, tile: int
+) -> tuple[int, int, int, int]:
+    """A tile's sample and plane, and its first position of each phase of the result."""
+    _, D, H, W, _ = result.shape
+    down, across = _tiles_along(H, phases, step), _tiles_along(W, phases, step)
+    plane, rest = tile // (down * across), tile % (down * across)
+    deep = (D - along[2] + along[1] - 1) // along[1]
+    return plane // deep, plane % deep, rest // across * step, rest % across * step
+
+
+@inlined
+def _transform_input(
+    maps: Array, source: Array, place: tuple[int, int, int, int], planes: Array, plane_step: int,
+    phases: int, padding: tuple[int, int], step: int, channels: tuple[int, int], patch: Array,
+    half: Array, target: Array, at: int, apart: int,
+) -> None:  # fmt: skip
+    """``B^T d B`` of some channels of the kernels, frequencies `apart` in `target`."""
+    _, D, H, W, C = maps.shape
+    n, z, top, left = place
+    for k in range(channels[0], channels[1], LANES):
+        part, c = k // C, k % C
+        plane = z * plane_step + planes[part // (phases * phases)]
+        phase = part % (phases * phases)
+        y = (top - padding[0]) * phases + phase // phases
+        x = (left - padding[1]) * phases + phase % phases
+        first = (((n * D + plane) * H + y) * W + x) * C + c
+        inside = min(y, x) >= 0 and y + 7 * phases < H and x + 7 * phases < W
+        if inside and 0 <= plane < D:
+            for i in range(8):
+                row = first + i * phases * C
+                _transform_eight(source, row, phases * W * C, half, i * LANES, 8 * LANES)
+        else:
+            for i in range(8):
+                for j in range(8):
+                    row, column = y + i * phases, x + j * phases
+                    here = first + (i * W + j) * phases * C
+                    known = 0 <= plane < D and 0 <= row < H and 0 <= column < W
+                    value = load_at(source, here) if known else spread(maps.dtype.type(0))
+                    store_at(patch, (8 * i + j) * LANES, value)
+            for i in range(8):
+                _transform_eight(patch, i * LANES, 8 * LANES, half, i * LANES, 8 * LANES)
+        for i in range(8):
+            _transform_eight(half, 8 * i * LANES, LANES, target, at + k + 8 * i * apart, apart)
+
+
+@inlined
+def _transform_eight(source: Array, at: int, step: int, target: Array, to: int, apart: int) -> None:
+    """``B^T d`` of eight vectors."""
+    d0, d1 = load_at(source, at), load_at(source, at + step)
+    d2, d3 = load_at(source, at + 2 * step), load_at(source, at + 3 * step)
+    d4, d5 = load_at(source, at + 4 * step), load_at(source, at + 5 * step)
+    d6, d7 = load_at(source, at + 6 * step), load_at(source, at + 7 * step)
+    store_at(target, to, d6 - d0 + (d2 - d4) * 5.25)
+    even, odd = d6 - d4 * 4.25 + d2, d5 - d3 * 4.25 + d1
+    store_at(target, to + apart, even + odd)
+    store_at(target, to + 2 * apart, even - odd)
+    even, odd = d6 - d4 * 5.0 + d2 * 4.0, (d5 - d3 * 5.0 + d1 * 4.0) * 0.5
+    store_at(target, to + 3 * apart, even + odd)
+    store_at(target, to + 4 * apart, even - odd)
+    even, odd = d6 - d4 * 1.25 + d2 * 0.25, (d5 - d3 * 1.25 + d1 * 0.25) * 2.0
+    store_at(target, to + 5 * apart, even + odd)
+    store_at(target, to + 6 * apart, even - odd)
+    store_at(target, to + 7 * apart, d7 - d1 + (d3 - d5) * 5.25)
+
+
+@inlined
+def _transform_output(
+    products: Array, at: int, apart: int, bias: Array, channel: int,
+    place: tuple[int, int, int, int], along: tuple[int, int, int], phases: int, step: int,
+    patch: Array, half: Array, result: Array, target: Array,
+) -> None:  # fmt: skip
+    """``A^T m A`` and the bias, of sixteen channels of all phases."""
+    _, D, H, W, O = result.shape
+    phase, o = channel // O, channel % O
+    n, z, top, left = place
+    y, x = top * phases + phase // phases, left * phases + phase % phases
+    first = (((n * D + z * along[1] + along[2]) * H + y) * W + x) * O + o
+    added = load_at(bias, o)
+    for i in range(8):
+        _reduce_eight(products, at + i * apart, 8 * apart, half, i * LANES, 8 * LANES,
+                      added * 0.0, step)  # fmt: skip
+    if y + (step - 1) * phases < H and x + (step - 1) * phases < W:
+        for i in range(step):
+            row = first + i * phases * W * O
+            _reduce_eight(half, 8 * i * LANES, LANES, target, row, phases * O, added, step)
+        return
+    for i in range(step):
+        _reduce_eight(half, 8 * i * LANES, LANES, patch, 8 * i * LANES, LANES, added, step)
+    for i in range(step):
+        for j in range(step):
+            if y + i * phases < H and x + j * phases < W:
+                here = first + (i * W + j) * phases * O
+                store_at(target, here, load_at(patch, (8 * i + j) * LANES))
+
+
+@inlined
+def _reduce_eight(
+    source: Array, at: int, apart: int, target: Array, to: int, step: int,
+    added: Any,  # noqa: ANN401 - lanes
+    results: int,
+) -> None:  # fmt: skip
+    """``A^T m`` of eight vectors: four or six of them."""
+    plus, minus = load_at(source, at + apart), load_at(source, at + 2 * apart)
+    even_1, odd_1 = plus + minus, plus - minus
+    plus, minus = load_at(source, at + 3 * apart), load_at(source, at + 4 * apart)
+    even_half, odd_half = plus + minus, plus - minus
+    plus, minus = load_at(source, at + 5 * apart), load_at(source, at + 6 * apart)
+    even_2, odd_2 = plus + minus, plus - minus
+    last = load_at(source, at + 7 * apart) + added
+    store_at(target, to, load_at(source, at) + even_1 + (even_half + even_2) + added)
+    store_at(target, to + step, odd_1 + odd_half * 0.5 + odd_2 * 2.0 + added)
+    store_at(target, to + 2 * step, even_1 + even_half * 0.25 + even_2 * 4.0 + added)
+    if results == 4:
+        store_at(target, to + 3 * step, odd_1 + odd_half * 0.125 + odd_2 * 8.0 + last)
+    else:
+        store_at(target, to + 3 * step, odd_1 + odd_half * 0.125 + odd_2 * 8.0 + added)
+        store_at(target, to + 4 * step, even_1 + even_half * 0.0625 + even_2 * 16.0 + added)
+        store_at(target, to + 5 * step, odd_1 + odd_half * 0.03125 + odd_2 * 32.0 + last)
+
+
+@inlined
+def _expand_output(
+    grad: Array, given: Array, place: tuple[int, int, int, int], step: int, o: int, patch: Array,
+    half: Array, target: Array, at: int, apart: int,
+) -> None:  # fmt: skip
+    """The adjoint of `_transform_output`: ``A y A^T`` of sixteen channels of the gradient."""
+    _, D, H, W, O = grad.shape
+    n, z, y, x = place
+    first = (((n * D + z) * H + y) * W + x) * O + o
+    if y + step <= H and x + step <= W:
+        for i in range(step):
+            _expand_to_eight(given, first + i * O, W * O, half, i * LANES, 8 * LANES, step)
+    else:
+        for i in range(step):
+            for j in range(step):
+                known = y + i < H and x + j < W
+                here = first + (i * W + j) * O
+                value = load_at(given, here) if known else spread(grad.dtype.type(0))
+                store_at(patch, (8 * i + j) * LANES, value)
+        for i in range(step):
+            _expand_to_eight(patch, i * LANES, 8 * LANES, half, i * LANES, 8 * LANES, step)
+    for i in range(8):
+        _expand_to_eight(half, 8 * i * LANES, LANES, target, at + 8 * i * apart, apart, step)
+
+
+@inlined
+def _expand_to_eight(
+    source: Array, at: int, step: int, target: Array, to: int, apart: int, results: int
+) -> None:
+    """``A y`` of four or six vectors."""
+    y0, y1 = load_at(source, at), load_at(source, at + step)
+    y2, y3 = load_at(source, at + 2 * step), load_at(source, at + 3 * step)
+    last = y3
+    even_1, even_half, even_2 = y0 + y2, y0 + y2 * 0.25, y0 + y2 * 4.0
+    odd_1, odd_half, odd_2 = y1 + y3, y1 * 0.5 + y3 * 0.125, y1 * 2.0 + y3 * 8.0
+    if results == 6:
+        y4, last = load_at(source, at + 4 * step), load_at(source, at + 5 * step)
+        even_1, odd_1 = even_1 + y4, odd_1 + last
+        even_half, odd_half = even_half + y4 * 0.0625, odd_half + last * 0.03125
+        even_2, odd_2 = even_2 + y4 * 16.0, odd_2 + last * 32.0
+    store_at(target, to, y0)
+    store_at(target, to + apart, even_1 + odd_1)
+    store_at(target, to + 2 * apart, even_1 - odd_1)
+    store_at(target, to + 3 * apart, even_half + odd_half)
+    store_at(target, to + 4 * apart, even_half - odd_half)
+    store_at(target, to + 5 * apart, even_2 + odd_2)
+    store_at(target, to + 6 * apart, even_2 - odd_2)
+    store_at(target, to + 7 * apart, last)
+
+
+def _multiply_wide(
+    left: Array, left_at: int, row: int, right: Array, right_at: int, target: Array,
+    target_at: int, width: int, count: int, depth: int, add: bool,
+) -> None:  # fmt: skip
+    """The products of `count` rows of `depth` numbers, where 32 vectors are in registers."""
+    if width == 64:
+        for r in range(0, count, 6):
+            _product_6x4(left, left_at + r * row, row, 1, right, right_at, width, target,
+                         target_at + r * width, width, depth, add)  # fmt: skip
+    elif width == 32:
+        for r in range(0, count, 12):
+            _product_12x2(left, left_at + r * row, row, 1, right, right_at, width, target,
+                          target_at + r * width, width, depth, add)  # fmt: skip
+    else:
+        for r in range(0, count, 24):
+            _product_24x1(left, left_at + r * row, row, 1, right, right_at, width, target,
+                          target_at + r * width, width, depth, add)  # fmt: skip
+
+
+def _multiply_narrow(
+    left: Array, left_at: int, row: int, right: Array, right_at: int, target: Array,
+    target_at: int, width: int, count: int, depth: int, add: bool,
+) -> None:  # fmt: skip
+    """The same for processors with half as long vectors, or fewer registers."""
+    for column in range(0, width, LANES):
+        for r in range(0, count, 6):
+            _product_6x1(left, left_at + r * row, row, 1, right, right_at + column, width, target,
+                         target_at + r * width + column, width, depth, add)  # fmt: skip
+
+
+def _multiply_columns_wide(
+    left: Array, left_at: int, rows: int, right: Array, right_at: int, target: Array,
+    target_at: int, width: int, depth: int, add: bool,
+) -> None:  # fmt: skip
+    """The products of the columns of `left`, `depth` rows of `rows` numbers."""
+    if width == 64:
+        for r in range(0, rows, 4):
+            _product_4x4(left, left_at + r, 1, rows, right, right_at, width, target,
+                         target_at + r * width, width, depth, add)  # fmt: skip
+    elif width == 32:
+        for r in range(0, rows, 8):
+            _product_8x2(left, left_at + r, 1, rows, right, right_at, width, target,
+                         target_at + r * width, width, depth, add)  # fmt: skip
+    else:
+        for r in range(0, rows, 16):
+            _product_16x1(left, left_at + r, 1, rows, right, right_at, width, target,
+                          target_at + r * width, width, depth, add)  # fmt: skip
+
+
+def _multiply_columns_narrow(
+    left: Array, left_at: int, rows: int, right: Array, right_at: int, target: Array,
+    target_at: int, width: int, depth: int, add: bool,
+) -> None:  # fmt: skip
+    for column in range(0, width, LANES):
+        for r in range(0, rows, 4):
+            _product_4x1(left, left_at + r, 1, rows, right, right_at + column, width, target,
+                         target_at + r * width + column, width, depth, add)  # fmt: skip
+
+
+_WIDE = binding.get_host_cpu_features().get("avx512f", False)
+_multiply = inlined(_multiply_wide if _WIDE else _multiply_narrow)
+_multiply_columns = inlined(_multiply_columns_wide if _WIDE else _multiply_columns_narrow)

@@ -1,0 +1,49 @@
+"""How kernels are compiled, and the memory that they work in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from caps_med.native.cache import cache_on_disk
+
+Array = NDArray[Any]
+
+#: Bytes of a cache line, where arrays of lanes start: a vector across two of them costs twice.
+LINE = 64
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def native(function: Function, inline: bool = False) -> Function:
+    """Compile at the first call. No sum is reordered; NaN and infinity keep their meaning."""
+    compiler = numba.njit(
+        fastmath={"contract", "nsz", "arcp"},
+        nogil=True,
+        error_model="numpy",
+        forceinline=inline,
+    )
+    compiled = compiler(function)
+    cache_on_disk(compiled)
+    return cast("Function", compiled)
+
+
+def inlined(function: Function) -> Function:
+    """Compile a part of a kernel into its caller: a call would pass every field of every array."""
+    return native(function, inline=True)
+
+
+@inlined
+def empty(shape: Any, like: Array) -> Array:  # noqa: ANN401 - a tuple of any length
+    """An empty array of the type of `like` that starts on a cache line."""
+    size, step = 1, LINE // like.itemsize
+    for length in shape:
+        size *= length
+    room = np.empty(size + step, like.dtype)
+    start = -(room.ctypes.data // like.itemsize) % step
+    aligned: Array = room[start : start + size].reshape(shape)
+    return aligned
