@@ -7,6 +7,7 @@ convolution of stride 1 between phases, which is what the tiles are of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,12 @@ from caps_med.native import LANES
 
 #: Positions of a tile along an axis.
 TILE = 8
+#: Tiles that are computed at once are a multiple of this; of spare ones nothing is kept.
+GROUP = 24
+#: Tiles that could be multiplied while a kernel is transformed, written and read.
+KERNEL_TILES = 60
+#: Time of a multiplication with its share of the tiles' transforms, for one of a direct sum.
+TILED_RATE = 1.3
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,36 @@ def kernel_numbers(geometry: Geometry, in_channels: int, out_channels: int) -> i
     return TILE**2 * pairs * sum(len(planes.taps) for planes in planes_of(geometry))
 
 
+def is_faster(geometry: Geometry, count: int, sizes: Sequence[int]) -> bool:
+    """Whether tiles take less time than a direct sum, by multiplications for a pair of channels.
+
+    Few tiles pay neither for the transform of the kernels nor for reading them: of kernels of 2
+    there is nothing to save, and of maps of a few positions tiles lie largely outside.
+
+    Args:
+        geometry: a supported one.
+        count: of maps.
+        sizes: the result's.
+    """
+    axis = axis_of(geometry)
+    across = math.prod(_tiles(size, axis) for size in sizes[-2:])
+    tiled = 0
+    for planes in planes_of(geometry):
+        step, first = planes.along[1:]
+        deep = -(-(sizes[0] - first) // step) if geometry.spatial_dims == 3 else 1
+        tiles = -(-count * deep * across // GROUP) * GROUP
+        tiled += len(planes.taps) * (tiles + KERNEL_TILES)
+    tiled *= TILE**2 * (axis.phases_in * axis.phases_out) ** 2
+    stride = geometry.stride if geometry.transposed else 1
+    positions = math.prod(-(-size // stride) for size in sizes)
+    direct = count * positions * int(geometry.kernel_size**geometry.spatial_dims)
+    return TILED_RATE * tiled < direct
+
+
+def _tiles(size: int, axis: Axis) -> int:
+    return -(-size // (axis.step * axis.phases_out))
+
+
 class Tile(NamedTuple):
     """A tile along one axis.
 
@@ -102,10 +139,12 @@ class Window(NamedTuple):
             It ends where no more is read, or where the maps do.
         box: the first position of the result and the one behind the last, along each axis. The
             first is that of a tile (`tile_of`).
+        sizes: of the whole result.
     """
 
     starts: tuple[int, ...]
     box: tuple[tuple[int, int], ...]
+    sizes: tuple[int, ...]
 
 
 class Axis(NamedTuple):

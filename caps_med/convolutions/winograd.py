@@ -21,10 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caps_med.convolutions.geometry import TILE, Geometry, Planes, Window, axis_of, planes_of
+from caps_med.convolutions.geometry import GROUP, TILE, Geometry, Planes, Window, axis_of, planes_of
 from caps_med.convolutions.kept import kept_kernels
 from caps_med.convolutions.winograd_kernels import (
-    GROUP,
     convolve_tiles,
     count_tiles,
     kernel_gradient,
@@ -75,7 +74,7 @@ def convolve(
 
 
 def _whole(sizes: Sequence[int]) -> Window:
-    return Window((0,) * len(sizes), tuple((0, size) for size in sizes))
+    return Window((0,) * len(sizes), tuple((0, size) for size in sizes), tuple(sizes))
 
 
 class _Convolution(torch.autograd.Function):
@@ -181,7 +180,7 @@ def _blocks(kernels: Array) -> tuple[int, int]:
     """How many tiles and input channels to compute at a time, so that they stay in the cache."""
     outs, _, depth, _ = kernels.shape
     if outs == 1:
-        return 2 * GROUP, min(depth, _DEPTH)
+        return GROUP * (2 if depth > _DEPTH else 1), min(depth, _DEPTH)
     return GROUP * (2 if kernels.nbytes > _LARGE else 1), depth
 
 

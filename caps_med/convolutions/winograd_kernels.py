@@ -20,21 +20,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import binding
 
 from caps_med.native import LANES
 from caps_med.native.compile import Array, empty, inlined, native
 from caps_med.native.lanes import spread
-from caps_med.native.memory import load_at, store_at
+from caps_med.native.memory import load, load_at, store, store_at
 from caps_med.native.products import multiplier
+from caps_med.native.rows import load_rows
 
-#: SHA-256 of `caps_med.native`'s compile, lanes, memory and products. Numba's cache on disk watches
-#: this file alone, so a change of those must be written here, or old machine code keeps running; a
-#: test compares.
-NATIVE_SHA256 = "7eb632ae213fcbca4152db020b0616d6085ede7cda48239720febc05b55c17e1"
+#: SHA-256 of `caps_med.native`'s compile, lanes, memory, products and rows. Numba's
+#: cache on disk watches this file alone, so a change of those must be written here, or old machine
+#: code keeps running; a test compares.
+NATIVE_SHA256 = "b59e088114777479aa5c87c846eae58508f783ebc8a5c938b0d80b49f752076b"
 
-#: Tiles that are computed at once are a multiple of this; of spare ones nothing is kept.
-GROUP = 24
 #: Tiles whose products are added to the gradient of the kernels at once.
 _GRADIENT_GROUP = 192
 
@@ -69,36 +69,32 @@ def transform_kernels(
     phases_in, phases_out, r = taps.shape
     blocks, _, K, width = transformed.shape
     C, O = K // (len(planes) * phases_in**2), blocks * width // phases_out**2
-    target = transformed.reshape(-1)
-    kernel, half = empty((r * r * LANES,), transformed), empty((8 * r * LANES,), transformed)
+    size = min(strides)  # numbers of a kernel
+    target, rows = transformed.reshape(-1), np.arange(LANES)
+    given, half = empty((C, size, LANES), transformed), empty((8 * r, LANES), transformed)
     for out in range(0, blocks * width, LANES):
-        phase_out, o = out // O, out % O
-        block = out // width
+        phase_out, o, block = out // O, out % O, out // width
+        for c in range(C):
+            load_rows(weight, o * strides[0] + c * strides[1], strides[0], rows, given, (c,))
         for row in range(K):
             part, c = row // C, row % C
-            plane, phase_in = planes[part // phases_in**2], part % phases_in**2
-            first = o * strides[0] + c * strides[1] + plane * k * k
-            for y in range(r):
-                down = taps[phase_in // phases_in, phase_out // phases_out, y]
-                for x in range(r):
-                    across = taps[phase_in % phases_in, phase_out % phases_out, x]
-                    for lane in range(LANES):
-                        value = weight.dtype.type(0)
+            plane, phase_in = planes[part // phases_in**2] * k * k, part % phases_in**2
+            for x in range(r):
+                across = taps[phase_in % phases_in, phase_out % phases_out, x]
+                for i in range(8):
+                    total = spread(transformed.dtype.type(0))
+                    for y in range(r):
+                        down = taps[phase_in // phases_in, phase_out // phases_out, y]
                         if down < k and across < k:
-                            value = weight[first + lane * strides[0] + down * k + across]
-                        kernel[(y * r + x) * LANES + lane] = value
-            for i in range(8):
-                for x in range(r):
-                    total = load_at(kernel, x * LANES) * matrix[i, 0]
-                    for y in range(1, r):
-                        total = total + load_at(kernel, (y * r + x) * LANES) * matrix[i, y]
-                    store_at(half, (i * r + x) * LANES, total)
+                            one = load(given, (c, plane + down * k + across))
+                            total = total + one * matrix[i, y]
+                    store(half, (i * r + x,), total)
             place = (block * 64 * K + row) * width + out - block * width
             for i in range(8):
                 for j in range(8):
-                    total = load_at(half, i * r * LANES) * matrix[j, 0]
+                    total = load(half, (i * r,)) * matrix[j, 0]
                     for x in range(1, r):
-                        total = total + load_at(half, (i * r + x) * LANES) * matrix[j, x]
+                        total = total + load(half, (i * r + x,)) * matrix[j, x]
                     store_at(target, place + (8 * i + j) * K * width, total)
 
 

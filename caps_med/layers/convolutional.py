@@ -21,8 +21,8 @@ from caps_med.layers.spatial import (
     geometry_of,
     is_tileable,
     pad_same,
+    tiled_transposed_conv_type,
     vote_conv_type,
-    vote_transposed_conv_type,
 )
 from caps_med.layers.voting import VotingLayer
 from caps_med.routing import Routing, route
@@ -255,7 +255,7 @@ class DeconvCapsule(_CapsuleLayer):
                 *channels, 3, padding=1, padding_mode="replicate", bias=vote_bias
             )
             if upsampling == "linear"
-            else vote_transposed_conv_type(spatial_dims)(*channels, 4, stride=2, bias=vote_bias)
+            else tiled_transposed_conv_type(spatial_dims)(*channels, 4, stride=2, bias=vote_bias)
         )
         self.register_buffer("smoothing", None, persistent=False)
         self.enlarge_by(upsampling)

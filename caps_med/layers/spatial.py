@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -9,7 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from caps_med.convolutions.geometry import Geometry, Window, is_supported, kernel_numbers
+from caps_med.convolutions.geometry import (
+    Geometry,
+    Window,
+    is_faster,
+    is_supported,
+    kernel_numbers,
+)
 from caps_med.errors import InvalidParameter
 from caps_med.routing.backends import active_backend
 
@@ -66,7 +73,7 @@ class _Tiled(_ConvNd):
     """A convolution by tiles where the routing is native too; see `caps_med.convolutions`."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not _is_tiled(self, input, weight):
+        if not _is_tiled(self, input):
             return super()._conv_forward(input, weight, bias)
         if self.padding_mode == "zeros":
             return _by_tiles(input, weight, bias, geometry_of(self))
@@ -86,7 +93,7 @@ class _TiledTransposed(_ConvTransposeNd):
     """The same of transposed convolutions."""
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        if output_size is not None or not _is_tiled(self, input, self.weight):
+        if output_size is not None or not _is_tiled(self, input):
             whole: Tensor = super().forward(input, output_size)
             return whole
         return _by_tiles(input, self.weight, self.bias, geometry_of(self))
@@ -108,30 +115,39 @@ _TILED_TRANSPOSED: dict[int, type[nn.ConvTranspose2d | nn.ConvTranspose3d]] = {
 }
 
 
-def vote_conv_type(spatial_dims: int, kernel_size: int) -> type[nn.Conv2d | nn.Conv3d]:
-    """`conv_type` of maps that are channels last, computed faster on CPUs.
-
-    Kernels of 2 to 5 are computed by tiles (`caps_med.convolutions`). Kernels of 1 are left by
-    PyTorch, on one thread, to a product of matrices that takes three times as long as oneDNN's,
-    which it takes on several threads.
+def tiled_conv_type(spatial_dims: int) -> type[nn.Conv2d | nn.Conv3d]:
+    """`conv_type`, computed by tiles on CPUs (`caps_med.convolutions`) where it can be.
 
     Raises:
         InvalidParameter: another number of axes.
     """
     conv_type(spatial_dims)
-    return (_POINTWISE if kernel_size == 1 else _TILED)[spatial_dims]
+    return _TILED[spatial_dims]
 
 
-def vote_transposed_conv_type(
+def tiled_transposed_conv_type(
     spatial_dims: int,
 ) -> type[nn.ConvTranspose2d | nn.ConvTranspose3d]:
-    """`transposed_conv_type` of maps that are channels last, by tiles.
+    """`transposed_conv_type`, by tiles.
 
     Raises:
         InvalidParameter: another number of axes.
     """
     transposed_conv_type(spatial_dims)
     return _TILED_TRANSPOSED[spatial_dims]
+
+
+def vote_conv_type(spatial_dims: int, kernel_size: int) -> type[nn.Conv2d | nn.Conv3d]:
+    """`tiled_conv_type` of maps that are channels last, whose kernels of 1 are faster too.
+
+    These are left by PyTorch, on one thread, to a product of matrices that takes three times as
+    long as oneDNN's, which it takes on several threads.
+
+    Raises:
+        InvalidParameter: another number of axes.
+    """
+    tiled = tiled_conv_type(spatial_dims)
+    return _POINTWISE[spatial_dims] if kernel_size == 1 else tiled
 
 
 def geometry_of(layer: _ConvNd) -> Geometry:
@@ -168,15 +184,24 @@ def kernel_bytes(network: nn.Module) -> int:
     )
 
 
-def _is_tiled(layer: _ConvNd, maps: Tensor, weight: Tensor) -> bool:
-    """Whether these maps are computed by tiles."""
-    return (
-        is_tileable(layer)
-        and maps.ndim == len(layer.kernel_size) + 2
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
-        and not _left_to_pytorch(maps, weight)
-        and active_backend(maps.device) == "numba"
-    )
+def _is_tiled(layer: _ConvNd, maps: Tensor, sizes: Sequence[int] | None = None) -> bool:
+    """Whether these maps are computed by tiles.
+
+    Args:
+        layer: that convolves them.
+        maps: all, or a part.
+        sizes: of the whole result, where the maps are a part.
+    """
+    if (
+        not is_tileable(layer)
+        or maps.ndim != len(layer.kernel_size) + 2
+        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        or _left_to_pytorch(maps, layer.weight)
+        or active_backend(maps.device) != "numba"
+    ):
+        return False
+    geometry = geometry_of(layer)
+    return is_faster(geometry, len(maps), sizes or geometry.sizes(maps.shape[2:]))
 
 
 def _by_tiles(
@@ -193,11 +218,12 @@ def _by_tiles(
 
 def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:
     """What a layer with padding by zeros returns in a window; `maps` is what that reads."""
-    if _is_tiled(layer, maps, layer.weight):
+    if _is_tiled(layer, maps, window.sizes):
         return _by_tiles(maps, layer.weight, layer.bias, geometry_of(layer), window)
     result: Tensor = layer(maps)
     stride = layer.stride[0]
-    for axis, (start, (first, stop)) in enumerate(zip(*window, strict=True), 2):
+    spans = zip(window.starts, window.box, strict=True)
+    for axis, (start, (first, stop)) in enumerate(spans, 2):
         offset = start * stride if layer.transposed else start // stride
         result = result.narrow(axis, first - offset, stop - first)
     return result

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.layers import ConvCapsule
-from caps_med.layers.spatial import conv_type, transposed_conv_type
+from caps_med.layers.spatial import tiled_conv_type, tiled_transposed_conv_type
 from caps_med.routing import Routing
 
 #: Slope of the leaky rectifier below zero, as in MONAI's BasicUNet.
@@ -31,7 +31,16 @@ class InstanceNorm(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """``[B, C, *S]`` -> the same shape."""
+        if _is_channels_last(maps):
+            found = [self._of_one(one) for one in maps.split(1)]
+            return found[0] if len(found) == 1 else torch.cat(found)
         return torch.instance_norm(
+            maps, self.weight, self.bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
+        )
+
+    def _of_one(self, maps: Tensor) -> Tensor:
+        """Of one sample, as the batch that it is: instance normalization would copy it twice."""
+        return torch.batch_norm(
             maps, self.weight, self.bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
         )
 
@@ -60,7 +69,11 @@ class ConvBlock(nn.Sequential):
         activation: nn.Module | None = None,
         transposed: bool = False,
     ) -> None:
-        kind = transposed_conv_type(spatial_dims) if transposed else conv_type(spatial_dims)
+        kind = (
+            tiled_transposed_conv_type(spatial_dims)
+            if transposed
+            else tiled_conv_type(spatial_dims)
+        )
         conv = kind(
             in_channels,
             out_channels,
@@ -146,7 +159,7 @@ class Decoder(nn.Module):
         widths: Sequence[Sequence[int]],
     ) -> None:
         super().__init__()
-        up = transposed_conv_type(spatial_dims)
+        up = tiled_transposed_conv_type(spatial_dims)
         self.up, self.blocks = nn.ModuleList(), nn.ModuleList()
         held = (
             n + 2 * skip + max(w, default=0)
@@ -169,6 +182,16 @@ class Decoder(nn.Module):
 def conv_blocks(spatial_dims: int, *widths: int) -> nn.Sequential:
     """`ConvBlock`s from each number of channels to the next."""
     return nn.Sequential(*(ConvBlock(spatial_dims, a, b) for a, b in pairwise(widths)))
+
+
+def _is_channels_last(maps: Tensor) -> bool:
+    """Whether maps on a CPU are as convolutions by tiles leave them."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return (
+        maps.device.type == "cpu"
+        and not maps.is_contiguous()
+        and maps.is_contiguous(memory_format=formats[maps.ndim])
+    )
 
 
 def halved(maps: Tensor) -> Tensor:

@@ -128,10 +128,10 @@ class _AroundContent:
         found = {"conv1": _Part(self.network.first(image), _whole(image.shape[2:]))}
         for name, below in INPUTS.items():
             layer = _layer(self.network, name)
-            sizes = background.capsules[below[0]].shape[3:]
-            read = _inputs_of(layer.reach, boxes[name], sizes)
+            read = _inputs_of(layer.reach, boxes[name], background.sizes(below[0]))
             parts = [found[one].cut(read, background.capsules[one]) for one in below]
-            window = Window(tuple(start for start, _ in read), boxes[name])
+            starts = tuple(start for start, _ in read)
+            window = Window(starts, boxes[name], background.sizes(name))
             found[name] = _Part(layer(join_types(*parts), window), boxes[name])
         answer = background.lengths.clone()
         _within(answer, boxes["seg_caps"])[...] = capsule_lengths(found["seg_caps"].capsules)
@@ -144,6 +144,11 @@ class _Background:
 
     capsules: OrderedDict[str, Tensor]
     lengths: Tensor
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """Spatial sizes of a layer; that of the lengths has no capsules here."""
+        maps = self.capsules.get(name, self.lengths)
+        return tuple(maps.shape[2 - self.lengths.ndim :])
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from caps_med.layers.spatial import conv_type
+from caps_med.layers.spatial import vote_conv_type
 from caps_med.networks.base import LayerInfo
 from caps_med.networks.blocks import Decoder, conv_blocks, halved
 from caps_med.networks.unet_capsules import CapsuleUNet, as_maps
@@ -79,7 +79,7 @@ class ConvCaps(CapsuleUNet):
             skips=(TYPES * a, 2 * a, 2 * a),
             widths=((8 * a, 8 * a), (4 * a, 4 * a), (2 * a, 2 * a)),
         )
-        self.head = conv_type(dims)(2 * a, out_channels, 1)
+        self.head = vote_conv_type(dims, 1)(2 * a, out_channels, 1)
 
     def _encode(self, image: Tensor) -> tuple[Sequence[Tensor], OrderedDict[str, Tensor]]:
         maps: list[Tensor] = []

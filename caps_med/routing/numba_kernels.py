@@ -18,22 +18,14 @@ import numpy as np
 from caps_med.native import LANES
 from caps_med.native.compile import Array, empty, inlined, native
 from caps_med.native.lanes import exp, maximum, spread, sqrt
-from caps_med.native.memory import (
-    load,
-    load_4,
-    load_8,
-    load_16,
-    store,
-    store_4,
-    store_8,
-    store_16,
-)
+from caps_med.native.memory import load, store
+from caps_med.native.rows import load_rows, store_rows
 from caps_med.routing.squash import EPSILON
 
-#: SHA-256 of `caps_med.native`'s compile, lanes and memory. Numba's cache on disk watches this file
-#: alone, so a change of those must be written here, or old machine code keeps running; a test
-#: compares.
-NATIVE_SHA256 = "aac054f19318a3a1d9e978ef622c55884eafb8d5f07a379fb31a49be602a0165"
+#: SHA-256 of `caps_med.native`'s compile, lanes, memory and rows. Numba's
+#: cache on disk watches this file alone, so a change of those must be written here, or old machine
+#: code keeps running; a test compares.
+NATIVE_SHA256 = "9ed1dce78df2e7fb3f24f62f71bf9e705de551987cb2ac1981bfa1bbbd6d9279"
 
 
 @native
@@ -70,7 +62,7 @@ def forward_block(
             length = load(scale, (0, j))
             for a in range(A):
                 store(total, (0, j, a), length * load(total, (0, j, a)))
-            _store_atoms(total, (0, j), target, (b * J + j) * N * A, A, rows)
+            store_rows(total, (0, j), target, (b * J + j) * N * A, A, rows)
 
 
 @native
@@ -111,7 +103,7 @@ def backward_block(
         _load_votes(source, b * I * N, N, rows, loaded)
         _iterate(loaded, bias, logits, coupling, total, scale, R, outputs)
         for j in range(J):
-            _load_atoms(given, (b * J + j) * N * A, A, rows, by_total, (R - 1, j))
+            load_rows(given, (b * J + j) * N * A, A, rows, by_total, (R - 1, j))
             _squash_backward(total, by_total, R - 1, j)
         for r in range(R - 2, -1, -1):
             _by_coupling(loaded, by_total, r + 1, by_coupling)
@@ -125,7 +117,7 @@ def backward_block(
         for i in range(I):
             for j in range(J):
                 _by_vote(coupling, by_logits, scale, total, by_total, i, j, by_vote)
-                _store_atoms(by_vote, (0,), target, ((b * I + i) * N * J + j) * A, J * A, rows)
+                store_rows(by_vote, (0,), target, ((b * I + i) * N * J + j) * A, J * A, rows)
     return by_bias
 
 
@@ -142,45 +134,7 @@ def _load_votes(source: Array, first: int, N: int, rows: Array, loaded: Array) -
     J, I, A = loaded.shape[:3]
     for i in range(I):
         for j in range(J):
-            _load_atoms(source, ((first + i * N) * J + j) * A, J * A, rows, loaded, (j, i))
-
-
-@inlined
-def _load_atoms(
-    source: Array, first: int, stride: int, rows: Array, lanes: Array, index: tuple[int, ...]
-) -> None:
-    """``lanes[*index]`` ``[A]`` from rows of A numbers, `stride` apart from `first` on."""
-    A = lanes.shape[-2]
-    whole = A - A % LANES
-    for a in range(0, whole, LANES):
-        load_16(source, first + a, rows, stride, lanes, (*index, a))
-    if A & 8:
-        load_8(source, first + whole, rows, stride, lanes, (*index, whole))
-    if A & 4:
-        load_4(source, first + whole + (A & 8), rows, stride, lanes, (*index, whole + (A & 8)))
-    for a in range(A - A % 4, A):
-        for p in range(LANES):
-            place = (*index, a, p)
-            lanes[place] = source[first + stride * rows[p] + a]
-
-
-@inlined
-def _store_atoms(
-    lanes: Array, index: tuple[int, ...], target: Array, first: int, stride: int, rows: Array
-) -> None:
-    """The reverse of `_load_atoms`."""
-    A = lanes.shape[-2]
-    whole = A - A % LANES
-    for a in range(0, whole, LANES):
-        store_16(lanes, (*index, a), target, first + a, rows, stride)
-    if A & 8:
-        store_8(lanes, (*index, whole), target, first + whole, rows, stride)
-    if A & 4:
-        store_4(lanes, (*index, whole + (A & 8)), target, first + whole + (A & 8), rows, stride)
-    for a in range(A - A % 4, A):
-        for p in range(LANES):
-            place = (*index, a, p)
-            target[first + stride * rows[p] + a] = lanes[place]
+            load_rows(source, ((first + i * N) * J + j) * A, J * A, rows, loaded, (j, i))
 
 
 @inlined

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from caps_med.convolutions import winograd
-from caps_med.convolutions.geometry import Geometry, Window, is_supported, tile_of
+from caps_med.convolutions.geometry import Geometry, Window, is_faster, is_supported, tile_of
 from caps_med.convolutions.kept import Kernels, keep_kernels
 from caps_med.convolutions.winograd import convolve
 from caps_med.convolutions.winograd_kernels import (
@@ -162,7 +163,7 @@ def test_a_window_is_a_part_of_the_whole_to_the_bit(geometry: Geometry) -> None:
         last = (stop - 1) // tile.results * tile.step + tile.first + tile.inputs
         box.append((first, stop))
         read.append((start, min(size, last)))
-    window = Window(tuple(start for start, _ in read), tuple(box))
+    window = Window(tuple(start for start, _ in read), tuple(box), whole.shape[2:])
     found = convolve(within(maps, read), weight, bias, geometry, window)
     assert torch.equal(found, within(whole, box))
 
@@ -172,7 +173,7 @@ def test_kept_kernels_are_transformed_once(monkeypatch: pytest.MonkeyPatch) -> N
     maps, weight, bias = inputs(geometry)
     calls = []
 
-    def counted(*arguments: Array) -> None:
+    def counted(*arguments: Any) -> None:  # noqa: ANN401 - those of the kernel
         calls.append(1)
         transform_kernels(*arguments)
 
@@ -210,6 +211,24 @@ def test_second_derivatives_are_refused() -> None:
 )
 def test_what_is_not_supported(geometry: Geometry, channels: tuple[int, int]) -> None:
     assert not is_supported(geometry, *channels)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "count", "sizes", "faster"),
+    [
+        (Geometry(2, 5, 1, 2), 8, (128, 128), True),  # layers of SegCaps
+        (Geometry(2, 5, 2, 2), 8, (28, 23), True),
+        (Geometry(2, 3, 1, 1), 1, (128, 128), True),  # of ConvCaps
+        (Geometry(3, 3, 1, 1), 1, (32, 32, 32), True),
+        (Geometry(2, 2, 2, 0, transposed=True), 1, (256, 256), False),  # nothing to save
+        (Geometry(2, 3, 1, 1), 1, (8, 8), False),  # kernels take longer than four tiles
+        (Geometry(3, 5, 1, 2), 8, (2, 2, 2), False),
+    ],
+)
+def test_tiles_are_taken_where_they_are_faster(
+    geometry: Geometry, count: int, sizes: tuple[int, ...], faster: bool
+) -> None:
+    assert is_faster(geometry, count, sizes) == faster
 
 
 @native

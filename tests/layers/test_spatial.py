@@ -1,17 +1,29 @@
-"""Kernels of 1 on channels-last maps."""
+"""Convolutions that are not left to PyTorch: kernels of 1, and tiles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from caps_med.convolutions import winograd
 from caps_med.layers import ConvCapsule
-from caps_med.layers.spatial import channels_last, conv_type, vote_conv_type
+from caps_med.layers.spatial import (
+    channels_last,
+    conv_type,
+    tiled_conv_type,
+    tiled_transposed_conv_type,
+    transposed_conv_type,
+    vote_conv_type,
+)
+from caps_med.routing import use_backend
 
+#: Of sums of up to two thousand products of numbers below one half.
+ROUNDING = 2e-5
 SLOW, FAST = "aten::_slow_conv2d_forward", "aten::mkldnn_convolution"
 
 
@@ -63,3 +75,80 @@ def test_a_capsule_layer_with_kernels_of_1_is_computed_by_onednn() -> None:
     names = {event.key for event in found.key_averages()}
     assert FAST in names
     assert SLOW not in names
+
+
+def tiled_pair(spatial_dims: int, transposed: bool) -> tuple[nn.Module, nn.Module, Tensor]:
+    """The same convolution as PyTorch has it and by tiles, and maps large enough for these."""
+    torch.manual_seed(0)
+    plain: nn.Module
+    ours: nn.Module
+    if transposed:
+        plain = transposed_conv_type(spatial_dims)(16, 32, 4, stride=2, padding=1)
+        ours = tiled_transposed_conv_type(spatial_dims)(16, 32, 4, stride=2, padding=1)
+    else:
+        plain = conv_type(spatial_dims)(16, 32, 5, padding=2)
+        ours = tiled_conv_type(spatial_dims)(16, 32, 5, padding=2)
+    ours.load_state_dict(plain.state_dict())
+    return plain, ours, torch.rand(8, 16, *(60, 48, 24)[:spatial_dims]) - 0.5
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_layer_by_tiles_is_pytorch_s(
+    spatial_dims: int, transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, ours, maps = tiled_pair(spatial_dims, transposed)
+    called = by_tiles(monkeypatch)
+    grads: list[Sequence[Tensor]] = []
+    results = []
+    for each in (plain, ours):
+        results.append(each(maps))
+        grads.append(torch.autograd.grad(results[-1].square().mean(), list(each.parameters())))
+    assert len(called) == 1
+    torch.testing.assert_close(*results, rtol=0, atol=ROUNDING)
+    for found, expected in zip(*grads, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_borders_are_continued_by_tiles_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, ours, maps = tiled_pair(2, transposed=False)
+    for each in (plain, ours):
+        assert isinstance(each, nn.Conv2d)
+        each.padding_mode = "replicate"
+    called = by_tiles(monkeypatch)
+    torch.testing.assert_close(ours(maps), plain(maps), rtol=0, atol=ROUNDING)
+    assert len(called) == 1
+
+
+def test_other_backends_types_and_small_maps_are_left_to_pytorch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain, ours, maps = tiled_pair(2, transposed=False)
+    called = by_tiles(monkeypatch)
+    with torch.no_grad():
+        with use_backend("eager"):
+            assert torch.equal(ours(maps), plain(maps))
+        assert torch.equal(ours(maps[:1, :, :8, :8]), plain(maps[:1, :, :8, :8]))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert ours(maps).dtype == torch.bfloat16
+        assert torch.equal(ours.double()(maps.double()), plain.double()(maps.double()))
+    assert not called
+
+
+def test_an_export_has_the_convolution_itself() -> None:
+    _, ours, maps = tiled_pair(2, transposed=False)
+    program = torch.export.export(ours.eval(), (maps,))
+    assert "conv2d" in str(program.graph)
+
+
+def by_tiles(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """An entry for each convolution that is computed by tiles from now on."""
+    calls: list[None] = []
+    tiles = winograd.convolve
+
+    def counted(*arguments: Any) -> Tensor:  # noqa: ANN401 - those of `convolve`
+        calls.append(None)
+        return tiles(*arguments)
+
+    monkeypatch.setattr(winograd, "convolve", counted)
+    return calls

@@ -9,15 +9,15 @@ from types import ModuleType
 import pytest
 
 from caps_med.convolutions import winograd_kernels
-from caps_med.native import compile, lanes, memory, products
+from caps_med.native import compile, lanes, memory, products, rows
 from caps_med.routing import numba_kernels
 
 
 @pytest.mark.parametrize(
     ("kernels", "parts"),
     [
-        (numba_kernels, (compile, lanes, memory)),
-        (winograd_kernels, (compile, lanes, memory, products)),
+        (numba_kernels, (compile, lanes, memory, rows)),
+        (winograd_kernels, (compile, lanes, memory, products, rows)),
     ],
 )
 def test_a_change_of_what_kernels_are_made_of_reaches_numbas_cache_on_disk(
