@@ -1,9 +1,10 @@
 """Other ways to compute the convolutions of a network: ``python -m benchmarks.convolutions``.
 
 At equal routing: each convolution alone, on the input that it has in the network, float32, one
-thread, processor time of all layers over that of the layers as they are. Exits with 1 if a way
-gives other numbers. ONNX Runtime and OpenVINO are left out where they are not installed
-(``pip install onnxruntime openvino``). Which algorithm oneDNN takes: ``ONEDNN_VERBOSE=1``.
+thread, processor time of all layers over that of the layers as they are, by tiles where these are
+faster (`caps_med.convolutions`). Exits with 1 if a way gives other numbers. ONNX Runtime and
+OpenVINO are left out where they are not installed (``pip install onnxruntime openvino``). Which
+algorithm oneDNN takes: ``ONEDNN_VERBOSE=1``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import caps_med
 from benchmarks.measure import alternate
 from benchmarks.options import benchmark_parser
 from caps_med.networks import CapsuleNetwork, SegmentationNetwork, build_network
+from caps_med.routing import use_backend
 
 RESULTS = Path(__file__).parent / "results" / "convolutions.json"
 #: The largest difference of two ways, over the largest number.
@@ -67,23 +69,34 @@ def as_it_is(layer: Layer, maps: Tensor) -> Run:
     return partial(layer, maps)
 
 
+def directly(layer: Layer, maps: Tensor) -> Run:
+    """By PyTorch, on the same input."""
+
+    def run() -> Tensor:
+        with use_backend("eager"):
+            result: Tensor = layer(maps)
+        return result
+
+    return run
+
+
 def channels_first(layer: Layer, maps: Tensor) -> Run:
-    """The same on a contiguous input."""
-    return partial(layer, maps.contiguous())
+    """By PyTorch on a contiguous input."""
+    return directly(layer, maps.contiguous())
 
 
 def all_channels_last(layer: Layer, maps: Tensor) -> Run:
-    """The same with input and weights channels last."""
+    """By PyTorch with input and weights channels last."""
     last = copy.deepcopy(layer).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return partial(last, maps.contiguous(memory_format=torch.channels_last))
+    return directly(last, maps.contiguous(memory_format=torch.channels_last))
 
 
 def matrix_products(layer: Layer, maps: Tensor) -> Run:
-    """1 x 1 kernels as products of matrices; other layers as they are."""
+    """By PyTorch, with 1 x 1 kernels as products of matrices."""
     if isinstance(layer, nn.ConvTranspose2d) or layer.weight.shape[2:].numel() > 1:
-        return partial(layer, maps)
+        return directly(layer, maps)
     if layer.stride != (1, 1) or layer.groups > 1:
-        return partial(layer, maps)
+        return directly(layer, maps)
     weight, last = layer.weight[:, :, 0, 0], maps.movedim(1, -1)
     return lambda: nn.functional.linear(last, weight, layer.bias).movedim(-1, 1)
 
@@ -112,6 +125,7 @@ def openvino(layer: Layer, maps: Tensor) -> Run:
 
 WAYS: Mapping[str, Callable[[Layer, Tensor], Run]] = {
     "as it is": as_it_is,
+    "directly": directly,
     "channels first": channels_first,
     "weights channels last": all_channels_last,
     "1 x 1 as matrix products": matrix_products,

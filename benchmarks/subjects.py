@@ -58,7 +58,7 @@ def job(network: Network, implementation: str, size: int, work: Work) -> Callabl
     model = _built(routed, implementation)
     inputs = inputs_of(model, shape)
     recompute_votes(model, implementation == "recompute")
-    backend = implementation if implementation in BACKENDS else active_backend()
+    backend = _backend(implementation)
 
     def forward() -> None:
         with torch.inference_mode(), use_backend(backend), without_routing(implementation):
@@ -76,6 +76,13 @@ def job(network: Network, implementation: str, size: int, work: Work) -> Callabl
 
     model.train(work == "training")
     return step if work == "training" else forward
+
+
+def _backend(implementation: str) -> str:
+    """That of an implementation; published code has PyTorch's convolutions, as ``eager`` has."""
+    if implementation == "published":
+        return "eager"
+    return implementation if implementation in BACKENDS else active_backend()
 
 
 def shape_of(network: CapsuleNetwork, size: int) -> tuple[int, ...]:

@@ -21,12 +21,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import binding
 
 from caps_med.native import LANES
 from caps_med.native.compile import Array, empty, inlined, native
 from caps_med.native.lanes import spread
 from caps_med.native.memory import load, load_at, store, store_at
+from caps_med.native.processor import has_long_vectors
 from caps_med.native.products import multiplier
 from caps_med.native.rows import load_rows
 
@@ -493,6 +493,7 @@ def _multiply_columns_narrow(
                          target_at + r * width + column, width, depth, add)  # fmt: skip
 
 
-_WIDE = binding.get_host_cpu_features().get("avx512f", False)
-_multiply = inlined(_multiply_wide if _WIDE else _multiply_narrow)
-_multiply_columns = inlined(_multiply_columns_wide if _WIDE else _multiply_columns_narrow)
+_multiply = inlined(_multiply_wide if has_long_vectors() else _multiply_narrow)
+_multiply_columns = inlined(
+    _multiply_columns_wide if has_long_vectors() else _multiply_columns_narrow
+)

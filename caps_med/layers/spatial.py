@@ -18,6 +18,7 @@ from caps_med.convolutions.geometry import (
     kernel_numbers,
 )
 from caps_med.errors import InvalidParameter
+from caps_med.native.processor import has_fused_additions
 from caps_med.routing.backends import active_backend
 
 Convolution = nn.Conv2d | nn.Conv3d | nn.ConvTranspose2d | nn.ConvTranspose3d
@@ -56,7 +57,8 @@ class _Pointwise(_ConvNd):
     """A convolution of one position to one; without gradients its own way on CPUs."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if torch.is_grad_enabled() or _left_to_pytorch(input, weight):
+        onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+        if torch.is_grad_enabled() or not onednn or _left_to_pytorch(input, weight):
             return super()._conv_forward(input, weight, bias)
         return _by_onednn(self, input, weight, bias)
 
@@ -198,6 +200,7 @@ def _is_tiled(layer: _ConvNd, maps: Tensor, sizes: Sequence[int] | None = None) 
         or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         or _left_to_pytorch(maps, layer.weight)
         or active_backend(maps.device) != "numba"
+        or not has_fused_additions()
     ):
         return False
     geometry = geometry_of(layer)
@@ -235,8 +238,6 @@ def _left_to_pytorch(maps: Tensor, weight: Tensor) -> bool:
         torch.compiler.is_compiling()
         or not (maps.device.type == weight.device.type == "cpu")
         or torch.is_autocast_enabled("cpu")
-        or not torch.backends.mkldnn.is_available()
-        or not torch.backends.mkldnn.enabled
         or not (maps.dtype == weight.dtype == torch.float32)
         or type(maps) is not Tensor
     )

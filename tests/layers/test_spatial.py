@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from caps_med.convolutions import winograd
-from caps_med.layers import ConvCapsule
+from caps_med.layers import ConvCapsule, spatial
 from caps_med.layers.spatial import (
     channels_last,
     conv_type,
@@ -131,6 +131,9 @@ def test_other_backends_types_and_small_maps_are_left_to_pytorch(
         assert torch.equal(ours(maps[:1, :, :8, :8]), plain(maps[:1, :, :8, :8]))
         with torch.autocast("cpu", torch.bfloat16):
             assert ours(maps).dtype == torch.bfloat16
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(spatial, "has_fused_additions", lambda: False)
+            assert torch.equal(ours(maps), plain(maps))
         assert torch.equal(ours.double()(maps.double()), plain.double()(maps.double()))
     assert not called
 
