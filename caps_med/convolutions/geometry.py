@@ -8,7 +8,7 @@ convolution of stride 1 between phases, which is what the tiles are of.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ class Geometry:
     padding: int
     transposed: bool = False
 
-    def sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
+    def sizes(self, sizes: Iterable[int]) -> tuple[int, ...]:
         """The result's spatial sizes for those of the maps."""
         k, s, p = self.kernel_size, self.stride, self.padding
         if self.transposed:
@@ -74,7 +74,8 @@ def kernel_numbers(geometry: Geometry, in_channels: int, out_channels: int) -> i
     return TILE**2 * pairs * sum(len(planes.taps) for planes in planes_of(geometry))
 
 
-def is_faster(geometry: Geometry, count: int, sizes: Sequence[int]) -> bool:
+@lru_cache(maxsize=1024)
+def is_faster(geometry: Geometry, count: int, sizes: tuple[int, ...]) -> bool:
     """Whether tiles take less time than a direct sum, by multiplications for a pair of channels.
 
     Few tiles pay neither for the transform of the kernels nor for reading them: of kernels of 2

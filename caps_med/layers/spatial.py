@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -186,7 +185,7 @@ def kernel_bytes(network: nn.Module) -> int:
     )
 
 
-def _is_tiled(layer: _ConvNd, maps: Tensor, sizes: Sequence[int] | None = None) -> bool:
+def _is_tiled(layer: _ConvNd, maps: Tensor, sizes: tuple[int, ...] | None = None) -> bool:
     """Whether these maps are computed by tiles.
 
     Args:
