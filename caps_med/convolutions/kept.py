@@ -8,11 +8,12 @@ from contextvars import ContextVar
 from typing import Any
 
 from numpy.typing import NDArray
+from torch import Tensor
 
 from caps_med.convolutions.geometry import Geometry
 
-#: Transformed kernels by weight, geometry and first plane, where they are kept.
-Kernels = dict[tuple[int, Geometry, int], NDArray[Any]]
+#: Weights and their transformed kernels, by the weight's identity, geometry and first plane.
+Kernels = dict[tuple[int, Geometry, int], tuple[Tensor, NDArray[Any]]]
 
 _kept: ContextVar[Kernels | None] = ContextVar("caps_med_kernels", default=None)
 

@@ -87,7 +87,7 @@ class _Convolution(torch.autograd.Function):
         geometry: Geometry,
     ) -> Tensor:
         ctx.save_for_backward(maps, weight)
-        ctx.geometry, ctx.has_bias = geometry, bias is not None
+        ctx.geometry = geometry
         return _convolve(maps, weight, bias, geometry, _whole(geometry.sizes(maps.shape[2:])))
 
     @staticmethod
@@ -231,8 +231,8 @@ def _transformed(weight: Tensor, geometry: Geometry, planes: Planes) -> Array:
         return _transform(weight, geometry, planes)
     key = id(weight), geometry, planes.along[2]
     if key not in kept:
-        kept[key] = _transform(weight, geometry, planes)
-    return kept[key]
+        kept[key] = weight, _transform(weight, geometry, planes)
+    return kept[key][1]
 
 
 def _transform(weight: Tensor, geometry: Geometry, planes: Planes) -> Array:
