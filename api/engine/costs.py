@@ -170,7 +170,7 @@ def features(
         held=FIXED + round(2.2 * held),  # with lengths, and once more encoded
         working=_prepared(model, image, _grid(model, image))
         + round(positions * _pass_bytes(network))
-        + kernel_bytes(network),
+        + _kernels(network, kept=False),
         positions=total_positions(network, grid),
     )
 
@@ -302,7 +302,13 @@ def _one_pass(network: CapsuleNetwork, grid: tuple[int, int, int], windowed: boo
     """Bytes of the largest pass over slices, in windows where it may and must be."""
     importing = windowed and takes_windows(network, grid) and IMPORTED not in sys.modules
     passing = round(pass_positions(network, grid, windowed) * _pass_bytes(network))
-    return passing + kernel_bytes(network) + importing * WINDOWS_IMPORT
+    return passing + _kernels(network, grid[0] > 1) + importing * WINDOWS_IMPORT
+
+
+def _kernels(network: CapsuleNetwork, kept: bool) -> int:
+    """Bytes of the kernels of convolutions by tiles: of all layers for a volume, else of one."""
+    sizes = kernel_bytes(network)
+    return sum(sizes) if kept else max(sizes, default=0)
 
 
 def _one_picture(network: CapsuleNetwork) -> int:

@@ -24,6 +24,8 @@ TILE = 8
 GROUP = 24
 #: Tiles that could be multiplied while a kernel is transformed, written and read.
 KERNEL_TILES = 60
+#: An edge of maps that all tiles fit into.
+_LARGE = 960
 #: Time of a multiplication with its share of the tiles' transforms, for one of a direct sum.
 TILED_RATE = 1.3
 
@@ -53,7 +55,7 @@ class Geometry:
 
 
 def is_supported(geometry: Geometry, in_channels: int, out_channels: int) -> bool:
-    """Whether `convolve` computes it: kernels of 2 to 5 by strides of 1 or 2, channels by sixteen.
+    """Whether tiles can compute it: kernels of 2 to 5, strides of 1 or 2, channels by sixteen.
 
     A transposed convolution has a stride of 2.
     """
@@ -72,6 +74,11 @@ def kernel_numbers(geometry: Geometry, in_channels: int, out_channels: int) -> i
     axis = axis_of(geometry)
     pairs = (axis.phases_in * axis.phases_out) ** 2 * in_channels * out_channels
     return TILE**2 * pairs * sum(len(planes.taps) for planes in planes_of(geometry))
+
+
+def is_worthwhile(geometry: Geometry) -> bool:
+    """Whether tiles are faster for large maps at least, with a supported geometry."""
+    return is_faster(geometry, 1, (_LARGE,) * geometry.spatial_dims)
 
 
 @lru_cache(maxsize=1024)

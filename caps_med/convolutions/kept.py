@@ -19,11 +19,14 @@ _kept: ContextVar[Kernels | None] = ContextVar("caps_med_kernels", default=None)
 
 
 @contextmanager
-def keep_kernels(kernels: Kernels) -> Iterator[None]:
-    """Transform each weight once for all blocks with the same `kernels`, an empty dictionary.
+def keep_kernels(kernels: Kernels | None) -> Iterator[None]:
+    """Transform each weight once for all blocks with the same `kernels`.
 
     To transform the weights of a SegCaps takes a tenth of the time of a slice. They must not change
     meanwhile.
+
+    Args:
+        kernels: empty at first; None keeps nothing.
     """
     token = _kept.set(kernels)
     try:

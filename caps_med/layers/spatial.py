@@ -14,6 +14,7 @@ from caps_med.convolutions.geometry import (
     Window,
     is_faster,
     is_supported,
+    is_worthwhile,
     kernel_numbers,
 )
 from caps_med.errors import InvalidParameter
@@ -165,24 +166,26 @@ def geometry_of(layer: _ConvNd) -> Geometry:
 def is_tileable(layer: _ConvNd) -> bool:
     """Whether the layer is one that can be computed by tiles."""
     alike = all(len(set(x)) == 1 for x in (layer.kernel_size, layer.stride, layer.padding))
-    return (
-        alike
-        and isinstance(layer, _Tiled | _TiledTransposed)
-        and layer.groups == 1
-        and set(layer.dilation) == {1}
-        and set(layer.output_padding) == {0}
-        and is_supported(geometry_of(layer), layer.in_channels, layer.out_channels)
-    )
+    if (
+        not alike
+        or not isinstance(layer, _Tiled | _TiledTransposed)
+        or layer.groups != 1
+        or set(layer.dilation) != {1}
+        or set(layer.output_padding) != {0}
+    ):
+        return False
+    geometry = geometry_of(layer)
+    return is_supported(geometry, layer.in_channels, layer.out_channels) and is_worthwhile(geometry)
 
 
-def kernel_bytes(network: nn.Module) -> int:
-    """Bytes of the kernels of all layers that can be computed by tiles, as these need them."""
+def kernel_bytes(network: nn.Module) -> list[int]:
+    """Bytes of the kernels of each layer that can be computed by tiles, as these need them."""
     found = (layer for layer in network.modules() if isinstance(layer, _Tiled | _TiledTransposed))
-    return 4 * sum(
-        kernel_numbers(geometry_of(layer), layer.in_channels, layer.out_channels)
+    return [
+        4 * kernel_numbers(geometry_of(layer), layer.in_channels, layer.out_channels)
         for layer in found
         if is_tileable(layer)
-    )
+    ]
 
 
 def _is_tiled(layer: _ConvNd, maps: Tensor, sizes: tuple[int, ...] | None = None) -> bool:

@@ -53,8 +53,8 @@ def around_content(
         members = [around_content(member, margin, alone) for member in network.networks]
         return lambda images: torch.stack([member(images) for member in members]).mean(0)
     if isinstance(network, SegCaps) and _is_local(network) and not alone:
-        return _EachByItself(_AroundContent(network, margin))
-    return _EachByItself(_OnceForConstants(network))
+        return _EachByItself(_AroundContent(network, margin), keep=True)
+    return _EachByItself(_OnceForConstants(network), keep=not alone)
 
 
 def _is_local(network: SegCaps) -> bool:
@@ -63,11 +63,11 @@ def _is_local(network: SegCaps) -> bool:
 
 
 class _EachByItself:
-    """A batch of images one by one."""
+    """A batch of images one by one; `keep` keeps the transformed kernels for the next ones."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, keep: bool) -> None:
         self.call = call
-        self._kernels: Kernels = {}
+        self._kernels: Kernels | None = {} if keep else None
 
     def __call__(self, images: Tensor) -> Tensor:
         with keep_kernels(self._kernels):

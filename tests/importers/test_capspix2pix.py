@@ -15,12 +15,15 @@ from torch import nn
 from caps_med.errors import InputTooLarge, InvalidInput, InvalidParameter, UnsupportedFormat
 from caps_med.importers import checkpoints, read_capspix2pix
 from caps_med.networks import CapsPix2Pix
+from caps_med.routing import use_backend
 from tests.importers.reference import Array, Weights, fill
 from tests.importers.reference_capspix2pix import capspix2pix
 from tests.importers.upstream import generator_shapes, layout, write_torch
 
-#: The issue asks for 1e-4; float32 reaches this.
+#: 1e-4 is asked for; float32 reaches this with PyTorch's convolutions, and three times as much by
+#: tiles, whose sums are rounded otherwise.
 ATOL = 1e-5
+TOLERANCES = {"eager": ATOL, "numba": 3 * ATOL}
 NOISE_SIZES = {
     "input": 100,
     "broadcast": 8,
@@ -44,7 +47,9 @@ def noise(size: int) -> Array:
 
 
 @pytest.mark.parametrize("source", NOISE_SIZES)
-def test_equals_the_reference(source: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", TOLERANCES)
+def test_equals_the_reference(source: str, backend: str, tmp_path: Path) -> None:
+    atol = TOLERANCES[backend]
     size = NOISE_SIZES[source]
     weights = fill(generator_shapes(source, size))
     label, z = label_map(), noise(size)
@@ -56,15 +61,15 @@ def test_equals_the_reference(source: str, tmp_path: Path) -> None:
     assert isinstance(generator, CapsPix2Pix)
     assert imported.arguments["noise_source"] == source and generator.noise_size == size
     inputs = torch.from_numpy(label).float()[None, None], torch.from_numpy(z).float()[None]
-    with torch.no_grad():
+    with torch.no_grad(), use_backend(backend):
         image, layers = generator(*inputs), generator.capsules(*inputs)
     for name, capsules in layers.items():
         np.testing.assert_allclose(
-            capsules[0].permute(2, 3, 0, 1), expected.layers[name], atol=ATOL, rtol=0, err_msg=name
+            capsules[0].permute(2, 3, 0, 1), expected.layers[name], atol=atol, rtol=0, err_msg=name
         )
     features = layers["convcaps10"].flatten(1, 2)[0].permute(1, 2, 0)
-    np.testing.assert_allclose(features, expected.features, atol=ATOL, rtol=0)
-    np.testing.assert_allclose(image[0, 0], expected.image, atol=ATOL, rtol=0)
+    np.testing.assert_allclose(features, expected.features, atol=atol, rtol=0)
+    np.testing.assert_allclose(image[0, 0], expected.image, atol=atol, rtol=0)
 
 
 def test_the_noise_reaches_the_reference_image(generator_weights: Weights) -> None:
