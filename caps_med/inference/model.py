@@ -204,9 +204,8 @@ class Model:
                 labels it does not change. It takes as many times as long as there are views:
                 four, two where mirror images swap labels with a side, more of an ensemble.
             precision: None for the model's own, ``"fp32"`` unless it was loaded with another.
-                ``"bf16"`` convolves in bfloat16, which takes two thirds of the time on
-                processors that have it; the answer's warnings say so. See
-                ``docs/results/performance.md`` for the labels that change.
+                ``"bf16"`` convolves in bfloat16; the answer's warnings say so. See
+                ``docs/results/performance.md`` for the labels that change, and where it saves time.
             tta: test-time augmentation: the mean of the probabilities of the image and its mirror
                 images, as far as the model was trained on such, which takes two or four times as
                 long; see ``docs/results/models.md`` for what it gains. None for the model's own,

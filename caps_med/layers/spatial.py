@@ -199,7 +199,6 @@ def _is_tiled(layer: _ConvNd, maps: Tensor, sizes: tuple[int, ...] | None = None
     if (
         not is_tileable(layer)
         or maps.ndim != len(layer.kernel_size) + 2
-        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         or _left_to_pytorch(maps, layer.weight)
         or active_backend(maps.device) != "numba"
         or not has_fused_additions()
@@ -238,6 +237,7 @@ def _left_to_pytorch(maps: Tensor, weight: Tensor) -> bool:
     """Whether PyTorch's own choice is needed: for graphs, other types and devices."""
     return (
         torch.compiler.is_compiling()
+        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         or not (maps.device.type == weight.device.type == "cpu")
         or torch.is_autocast_enabled("cpu")
         or not (maps.dtype == weight.dtype == torch.float32)

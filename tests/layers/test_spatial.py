@@ -144,6 +144,15 @@ def test_an_export_has_the_convolution_itself() -> None:
     assert "conv2d" in str(program.graph)
 
 
+@pytest.mark.parametrize("kernel_size", [1, 5])
+def test_a_trace_has_pytorch_s_convolutions(kernel_size: int) -> None:
+    """Which exporters know."""
+    layer = vote_conv_type(2, kernel_size)(16, 32, kernel_size, padding=kernel_size // 2)
+    with torch.no_grad():
+        traced = torch.jit.trace(layer, channels_last(torch.rand(1, 16, 64, 64)))
+    assert "aten::_convolution" in str(traced.graph)
+
+
 def by_tiles(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """An entry for each convolution that is computed by tiles from now on."""
     calls: list[None] = []
