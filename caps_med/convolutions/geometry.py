@@ -8,7 +8,7 @@ convolution of stride 1 between phases, which is what the tiles are of.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from caps_med.convolutions.reach import Span, TiledReach
 from caps_med.native import LANES
 
 #: Positions of a tile along an axis.
@@ -94,12 +95,9 @@ def is_faster(geometry: Geometry, count: int, sizes: tuple[int, ...]) -> bool:
         sizes: the result's.
     """
     axis = axis_of(geometry)
-    across = math.prod(_tiles(size, axis) for size in sizes[-2:])
     tiled = 0
     for planes in planes_of(geometry):
-        step, first = planes.along[1:]
-        deep = -(-(sizes[0] - first) // step) if geometry.spatial_dims == 3 else 1
-        tiles = -(-count * deep * across // GROUP) * GROUP
+        tiles = -(-count_tiles(geometry, planes, count, sizes) // GROUP) * GROUP
         tiled += len(planes.taps) * (tiles + KERNEL_TILES)
     tiled *= TILE**2 * (axis.phases_in * axis.phases_out) ** 2
     stride = geometry.stride if geometry.transposed else 1
@@ -108,30 +106,25 @@ def is_faster(geometry: Geometry, count: int, sizes: tuple[int, ...]) -> bool:
     return TILED_RATE * tiled < direct
 
 
-def _tiles(size: int, axis: Axis) -> int:
-    return -(-size // (axis.step * axis.phases_out))
+def count_tiles(geometry: Geometry, planes: Planes, count: int, sizes: Sequence[int]) -> int:
+    """Tiles of the planes of one phase.
 
-
-class Tile(NamedTuple):
-    """A tile along one axis.
-
-    Attributes:
-        results: positions of the result that it computes.
-        first: the first position of the maps that the first tile reads.
-        inputs: positions that a tile reads.
-        step: positions from one tile's first to the next one's.
+    Args:
+        geometry: a supported one.
+        planes: of `planes_of`.
+        count: of maps.
+        sizes: of the result.
     """
+    step, first = planes.along[1:]
+    deep = -(-(sizes[0] - first) // step) if geometry.spatial_dims == 3 else 1
+    results = tile_of(geometry).results
+    return count * deep * math.prod(-(-size // results) for size in sizes[-2:])
 
-    results: int
-    first: int
-    inputs: int
-    step: int
 
-
-def tile_of(geometry: Geometry) -> Tile:
-    """The tile of a supported geometry."""
+def tile_of(geometry: Geometry) -> TiledReach:
+    """The tiles of a supported geometry."""
     axis = axis_of(geometry)
-    return Tile(
+    return TiledReach(
         axis.step * axis.phases_out,
         -axis.padding * axis.phases_in,
         TILE * axis.phases_in,
@@ -151,7 +144,7 @@ class Window(NamedTuple):
     """
 
     starts: tuple[int, ...]
-    box: tuple[tuple[int, int], ...]
+    box: tuple[Span, ...]
     sizes: tuple[int, ...]
 
 

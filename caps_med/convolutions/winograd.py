@@ -21,11 +21,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caps_med.convolutions.geometry import GROUP, TILE, Geometry, Planes, Window, axis_of, planes_of
+from caps_med.convolutions.geometry import (
+    GROUP,
+    TILE,
+    Geometry,
+    Planes,
+    Window,
+    axis_of,
+    count_tiles,
+    planes_of,
+)
 from caps_med.convolutions.kept import kept_kernels
+from caps_med.convolutions.reach import whole_box
 from caps_med.convolutions.winograd_kernels import (
     convolve_tiles,
-    count_tiles,
     kernel_gradient,
     transform_back,
     transform_kernels,
@@ -74,13 +83,13 @@ def convolve(
 
 
 def _whole(sizes: Sequence[int]) -> Window:
-    return Window((0,) * len(sizes), tuple((0, size) for size in sizes), tuple(sizes))
+    return Window((0,) * len(sizes), whole_box(sizes), tuple(sizes))
 
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401
+        ctx: Any,  # noqa: ANN401 - PyTorch's, of no type of its own
         maps: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -91,7 +100,7 @@ class _Convolution(torch.autograd.Function):
         return _convolve(maps, weight, bias, geometry, _whole(geometry.sizes(maps.shape[2:])))
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - as above
         maps, weight = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
         run = partial(_gradients, maps, weight, grad, ctx.geometry, wanted)
@@ -156,7 +165,7 @@ def _convolve(
     axis = axis_of(geometry)
     source = _array(maps)
     out_channels = weight.shape[1 if geometry.transposed else 0]
-    sizes = (stop - start for start, stop in window.box)
+    sizes = [stop - start for start, stop in window.box]
     result = maps.new_empty(len(maps), *sizes, out_channels)
     target = _with_planes(result).numpy()
     added = (weight.new_zeros(out_channels) if bias is None else bias).detach().numpy()
@@ -169,7 +178,7 @@ def _convolve(
         kernels = _transformed(weight, geometry, planes)
         offsets = planes.offsets + (shifts[0] * axis.phases_in if geometry.spatial_dims == 3 else 0)
         shared = (offsets, planes.along, (axis.phases_in, axis.phases_out), padding, axis.step)
-        count = count_tiles(source, target, planes.along, axis.phases_out, axis.step)
+        count = count_tiles(geometry, planes, len(maps), sizes)
         blocks = _blocks(kernels)
         call = partial(convolve_tiles, source, kernels, added, target, *shared, blocks)
         thread_map(call, _parts(count, blocks[0]))
@@ -190,10 +199,9 @@ def _by_weight(maps: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry) -
     rows, columns = len(planes.taps) * maps.shape[1], grad.shape[1]
     width, depth = _width(columns), 32 if maps.shape[1] % 32 == 0 else 16
     gradient = np.empty((columns // width, rows // depth, TILE**2, depth, width), np.float32)
-    padding = axis.padding, axis.padding
-    call = partial(
-        kernel_gradient, _array(maps), _array(grad), gradient, planes.offsets, padding, axis.step
-    )
+    padding, tiles = (axis.padding,) * 2, count_tiles(geometry, planes, len(grad), grad.shape[2:])
+    shared = planes.offsets, padding, axis.step, tiles
+    call = partial(kernel_gradient, _array(maps), _array(grad), gradient, *shared)
     thread_map(call, _parts(math.prod(gradient.shape[:2])))
     by_weight = torch.empty(weight.shape)
     flat = by_weight if weight.ndim == 5 else by_weight.unsqueeze(2)

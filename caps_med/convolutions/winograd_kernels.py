@@ -28,7 +28,7 @@ from caps_med.native.lanes import spread
 from caps_med.native.memory import load, load_at, store, store_at
 from caps_med.native.processor import has_long_vectors
 from caps_med.native.products import multiplier
-from caps_med.native.rows import load_rows
+from caps_med.native.rows import load_rows, store_rows
 
 #: SHA-256 of `caps_med.native`'s compile, lanes, memory, products and rows. Numba's
 #: cache on disk watches this file alone, so a change of those must be written here, or old machine
@@ -110,8 +110,8 @@ def transform_back(gradient: Array, matrix: Array, weight: Array) -> None:
     r = matrix.shape[1]
     O, C, planes, size, _ = weight.shape
     _, parts, _, depth, width = gradient.shape
-    source = gradient.reshape(-1)
-    half, kernel = empty((8 * r * LANES,), weight), empty((LANES,), weight)
+    source, target, rows = gradient.reshape(-1), weight.reshape(-1), np.arange(LANES)
+    half, kernel = empty((8 * r * LANES,), weight), empty((1, size * size, LANES), weight)
     for o in range(0, O, LANES):
         block = o // width
         for row in range(planes * C):
@@ -130,9 +130,10 @@ def transform_back(gradient: Array, matrix: Array, weight: Array) -> None:
                     total = load_at(half, x * LANES) * matrix[0, y]
                     for i in range(1, 8):
                         total = total + load_at(half, (i * r + x) * LANES) * matrix[i, y]
-                    store_at(kernel, 0, total)
-                    for lane in range(LANES):
-                        weight[o + lane, row % C, row // C, y, x] = kernel[lane]
+                    store(kernel, (0, y * size + x), total)
+            channels = C * planes * size * size
+            place = o * channels + (row % C * planes + row // C) * size * size
+            store_rows(kernel, (0,), target, place, channels, rows)
 
 
 @native
@@ -164,7 +165,7 @@ def convolve_tiles(
         step: 4 for kernels of 5, 6 for kernels of 3.
         blocks: tiles computed at once, a multiple of `GROUP`, and input channels, a multiple of 16,
             all of them if there is more than one block of output channels.
-        tiles: of all that `count_tiles` counts.
+        tiles: of all that `caps_med.convolutions.geometry.count_tiles` counts.
     """
     outs, _, K, width = kernels.shape
     group, depth = blocks
@@ -207,12 +208,14 @@ def kernel_gradient(
     planes: Array,
     padding: tuple[int, int],
     step: int,
+    tiles: int,
     parts: tuple[int, int],
 ) -> None:
     """Write the gradient by the transformed kernels, ``[O / o, K / k, 64, k, o]``; of stride 1.
 
     Args:
         grad: the gradient by the result, ``[N, D', H', W', O]``.
+        tiles: how many there are.
         parts: the first and last of the O / o times K / k parts to compute.
 
     The other arguments are those of `convolve_tiles`.
@@ -220,7 +223,6 @@ def kernel_gradient(
     _, k_blocks, _, depth, width = gradient.shape
     source, given, target = maps.reshape(-1), grad.reshape(-1), gradient.reshape(-1)
     along = (1, 1, 0)
-    tiles = count_tiles(maps, grad, along, 1, step)
     apart, apart_out = _GRADIENT_GROUP * depth + LANES, _GRADIENT_GROUP * width + LANES
     inputs, outputs = empty((64 * apart,), maps), empty((64 * apart_out,), maps)
     patch, half = empty((64 * LANES,), maps), empty((64 * LANES,), maps)
@@ -244,17 +246,6 @@ def kernel_gradient(
                     inputs, f * apart, depth, outputs, f * apart_out, target,
                     (part * 64 + f) * depth * width, width, count, first > 0,
                 )  # fmt: skip
-
-
-@native
-def count_tiles(
-    maps: Array, result: Array, along: tuple[int, int, int], phases: int, step: int
-) -> int:
-    """How many tiles there are, in every plane that starts at ``along[2]``."""
-    _, D, H, W, _ = result.shape
-    down, across = _tiles_along(H, phases, step), _tiles_along(W, phases, step)
-    planes = (D - along[2] + along[1] - 1) // along[1]
-    return int(len(maps) * planes * down * across)
 
 
 @inlined

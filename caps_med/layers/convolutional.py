@@ -9,18 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.arguments import check_choice
-from caps_med.convolutions.geometry import Window, tile_of
+from caps_med.convolutions.geometry import Window
+from caps_med.convolutions.reach import Reach, TiledReach
 from caps_med.errors import InvalidParameter
 from caps_med.layers.initialization import initialize_votes
-from caps_med.layers.reach import Reach, TiledReach
 from caps_med.layers.spatial import (
     Convolution,
     channels_last,
     conv_type,
     convolve_window,
-    geometry_of,
-    is_tileable,
     pad_same,
+    reach_of,
     tiled_transposed_conv_type,
     vote_conv_type,
 )
@@ -56,6 +55,11 @@ class _CapsuleLayer(VotingLayer):
             nn.Parameter(torch.full((out_types, out_atoms), INITIAL_BIAS)) if routing_bias else None
         )
 
+    @property
+    def reach(self) -> Reach | TiledReach:
+        """Of the votes along each axis; of symmetric padding and plain transposed convolutions."""
+        return reach_of(self.conv)
+
     def votes(self, capsules: Tensor, window: Window | None = None) -> Tensor:
         """Votes ``[B, I, J, A, *S']`` of the input capsules ``[B, I, A_in, *S]``.
 
@@ -86,10 +90,6 @@ class _CapsuleLayer(VotingLayer):
     def _convolve(self, maps: Tensor) -> Tensor:
         result: Tensor = self.conv(maps)
         return result
-
-    def _tiled_reach(self) -> TiledReach | None:
-        """The reach of a layer that is, or may be, computed by tiles."""
-        return TiledReach(*tile_of(geometry_of(self.conv))) if is_tileable(self.conv) else None
 
 
 class VoteNorm(nn.Module):
@@ -193,13 +193,6 @@ class ConvCapsule(_CapsuleLayer):
         self.padding = padding
         self.conv.padding_mode = "replicate" if padding == "replicate" else "zeros"
 
-    @property
-    def reach(self) -> Reach | TiledReach:
-        """Of the votes along each axis; of symmetric padding alone."""
-        return self._tiled_reach() or Reach(
-            self.kernel_size, self.stride, (self.kernel_size - 1) // 2
-        )
-
     def _convolve(self, maps: Tensor) -> Tensor:
         if self.padding == "tensorflow":
             maps = pad_same(maps, self.kernel_size, self.stride)
@@ -274,11 +267,6 @@ class DeconvCapsule(_CapsuleLayer):
             taps = _binomial(self.spatial_dims).to(self.conv.weight)
             channels = self.conv.out_channels
             self.smoothing = taps.expand(channels, 1, *taps.shape).contiguous()
-
-    @property
-    def reach(self) -> Reach | TiledReach:
-        """Of the votes along each axis; of transposed convolutions alone."""
-        return self._tiled_reach() or Reach(kernel_size=4, stride=2, padding=1, transposed=True)
 
     def _convolve(self, maps: Tensor) -> Tensor:
         if self.upsampling == "linear":

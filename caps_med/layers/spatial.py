@@ -16,7 +16,9 @@ from caps_med.convolutions.geometry import (
     is_supported,
     is_worthwhile,
     kernel_numbers,
+    tile_of,
 )
+from caps_med.convolutions.reach import Reach, TiledReach
 from caps_med.errors import InvalidParameter
 from caps_med.native.processor import has_fused_additions
 from caps_med.routing.backends import active_backend
@@ -77,10 +79,7 @@ class _Tiled(_ConvNd):
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not _is_tiled(self, input):
             return super()._conv_forward(input, weight, bias)
-        if self.padding_mode == "zeros":
-            return _by_tiles(input, weight, bias, geometry_of(self))
-        padded = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-        return _by_tiles(padded, weight, bias, replace(geometry_of(self), padding=0))
+        return _by_tiles(self, input)
 
 
 class _Tiled2d(_Tiled, nn.Conv2d):
@@ -98,7 +97,7 @@ class _TiledTransposed(_ConvTransposeNd):
         if output_size is not None or not _is_tiled(self, input):
             whole: Tensor = super().forward(input, output_size)
             return whole
-        return _by_tiles(input, self.weight, self.bias, geometry_of(self))
+        return _by_tiles(self, input)
 
 
 class _TiledTransposed2d(_TiledTransposed, nn.ConvTranspose2d):
@@ -178,6 +177,14 @@ def is_tileable(layer: _ConvNd) -> bool:
     return is_supported(geometry, layer.in_channels, layer.out_channels) and is_worthwhile(geometry)
 
 
+def reach_of(layer: _ConvNd) -> Reach | TiledReach:
+    """What the layer's results depend on along each axis, by tiles where it may be computed so."""
+    one = geometry_of(layer)
+    if is_tileable(layer):
+        return tile_of(one)
+    return Reach(one.kernel_size, one.stride, one.padding, one.transposed)
+
+
 def kernel_bytes(network: nn.Module) -> list[int]:
     """Bytes of the kernels of each layer that can be computed by tiles, as these need them."""
     found = (layer for layer in network.modules() if isinstance(layer, _Tiled | _TiledTransposed))
@@ -208,22 +215,20 @@ def _is_tiled(layer: _ConvNd, maps: Tensor, sizes: tuple[int, ...] | None = None
     return is_faster(geometry, len(maps), sizes or geometry.sizes(maps.shape[2:]))
 
 
-def _by_tiles(
-    maps: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    geometry: Geometry,
-    window: Window | None = None,
-) -> Tensor:
+def _by_tiles(layer: _ConvNd, maps: Tensor, window: Window | None = None) -> Tensor:
     from caps_med.convolutions.winograd import convolve  # loads Numba
 
-    return convolve(maps, weight, bias, geometry, window)
+    geometry = geometry_of(layer)
+    if layer.padding_mode != "zeros":
+        maps = F.pad(maps, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
+        geometry = replace(geometry, padding=0)
+    return convolve(maps, layer.weight, layer.bias, geometry, window)
 
 
 def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:
     """What a layer with padding by zeros returns in a window; `maps` is what that reads."""
     if _is_tiled(layer, maps, window.sizes):
-        return _by_tiles(maps, layer.weight, layer.bias, geometry_of(layer), window)
+        return _by_tiles(layer, maps, window)
     result: Tensor = layer(maps)
     stride = layer.stride[0]
     spans = zip(window.starts, window.box, strict=True)
@@ -237,7 +242,7 @@ def _left_to_pytorch(maps: Tensor, weight: Tensor) -> bool:
     """Whether PyTorch's own choice is needed: for graphs, other types and devices."""
     return (
         torch.compiler.is_compiling()
-        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # PyTorch's own
         or not (maps.device.type == weight.device.type == "cpu")
         or torch.is_autocast_enabled("cpu")
         or not (maps.dtype == weight.dtype == torch.float32)

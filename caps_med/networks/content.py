@@ -16,8 +16,8 @@ from torch import Tensor
 
 from caps_med.convolutions.geometry import Window
 from caps_med.convolutions.kept import Kernels, keep_kernels
+from caps_med.convolutions.reach import Reach, Span, TiledReach, common, hull, whole_box
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
-from caps_med.layers.reach import Reach, Span, TiledReach, common, hull
 from caps_med.networks.base import SegmentationNetwork, capsule_lengths
 from caps_med.networks.batching import SPLIT_ON
 from caps_med.networks.ensemble import Ensemble
@@ -102,7 +102,7 @@ class _AroundContent:
     def __call__(self, image: Tensor) -> Tensor:
         value = corner(image)
         content = content_box(image, value)
-        whole = _whole(image.shape[2:])
+        whole = whole_box(image.shape[2:])
         if content == whole:
             answer: Tensor = self.network(image)
             return answer
@@ -125,7 +125,7 @@ class _AroundContent:
 
     def _answer(self, image: Tensor, background: _Background, boxes: Mapping[str, Box]) -> Tensor:
         # as a whole: of one channel it is rounded differently in parts, and it takes little time
-        found = {"conv1": _Part(self.network.first(image), _whole(image.shape[2:]))}
+        found = {"conv1": _Part(self.network.first(image), whole_box(image.shape[2:]))}
         for name, below in INPUTS.items():
             layer = _layer(self.network, name)
             read = _inputs_of(layer.reach, boxes[name], background.sizes(below[0]))
@@ -253,7 +253,3 @@ def _within(maps: Tensor, box: Sequence[Span], offset: Sequence[int] | None = No
         begin = start - (offset[axis] if offset else 0)
         maps = maps.narrow(first + axis, begin, stop - start)
     return maps
-
-
-def _whole(sizes: Sequence[int]) -> Box:
-    return tuple((0, size) for size in sizes)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from caps_med.layers.reach import Reach
+from caps_med.convolutions.reach import Reach
 from caps_med.networks import ConvCaps, Ensemble, SegCaps, SegmentationNetwork, around_content
 from caps_med.networks.content import Box
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 #: Positions along one axis, from the first to behind the last.
@@ -94,6 +95,11 @@ class TiledReach:
         """The inputs of all tiles with any of the `outputs`, borders not considered."""
         first, last = outputs[0] // self.results, (outputs[1] - 1) // self.results
         return first * self.step + self.first, last * self.step + self.first + self.inputs
+
+
+def whole_box(sizes: Iterable[int]) -> tuple[Span, ...]:
+    """All positions along each axis."""
+    return tuple((0, size) for size in sizes)
 
 
 def hull(first: Span, second: Span) -> Span:
