@@ -33,7 +33,7 @@ from caps_med.native.rows import load_rows, store_rows
 #: SHA-256 of `caps_med.native`'s compile, lanes, memory, products and rows. Numba's
 #: cache on disk watches this file alone, so a change of those must be written here, or old machine
 #: code keeps running; a test compares.
-NATIVE_SHA256 = "b59e088114777479aa5c87c846eae58508f783ebc8a5c938b0d80b49f752076b"
+NATIVE_SHA256 = "55ca6b30f9d6e42887ef385d307235c59aeeb953c29a34ada9332f209b22eee0"
 
 #: Tiles whose products are added to the gradient of the kernels at once.
 _GRADIENT_GROUP = 192
@@ -281,21 +281,19 @@ def _transform_input(
         y = (top - padding[0]) * phases + phase // phases
         x = (left - padding[1]) * phases + phase % phases
         first = (((n * D + plane) * H + y) * W + x) * C + c
+        tile, start, down, across = source, first, phases * W * C, phases * C
         inside = min(y, x) >= 0 and y + 7 * phases < H and x + 7 * phases < W
-        if inside and 0 <= plane < D:
-            for i in range(8):
-                row = first + i * phases * C
-                _transform_eight(source, row, phases * W * C, half, i * LANES, 8 * LANES)
-        else:
+        if not (inside and 0 <= plane < D):
             for i in range(8):
                 for j in range(8):
                     row, column = y + i * phases, x + j * phases
-                    here = first + (i * W + j) * phases * C
                     known = 0 <= plane < D and 0 <= row < H and 0 <= column < W
+                    here = first + i * down + j * across
                     value = load_at(source, here) if known else spread(maps.dtype.type(0))
                     store_at(patch, (8 * i + j) * LANES, value)
-            for i in range(8):
-                _transform_eight(patch, i * LANES, 8 * LANES, half, i * LANES, 8 * LANES)
+            tile, start, down, across = patch, 0, 8 * LANES, LANES
+        for i in range(8):
+            _transform_eight(tile, start + i * across, down, half, i * LANES, 8 * LANES)
         for i in range(8):
             _transform_eight(half, 8 * i * LANES, LANES, target, at + k + 8 * i * apart, apart)
 
@@ -336,18 +334,18 @@ def _transform_output(
     for i in range(8):
         _reduce_eight(products, at + i * apart, 8 * apart, half, i * LANES, 8 * LANES,
                       added * 0.0, step)  # fmt: skip
-    if y + (step - 1) * phases < H and x + (step - 1) * phases < W:
+    whole = y + (step - 1) * phases < H and x + (step - 1) * phases < W
+    tile, start, down, across = target, first, phases * W * O, phases * O
+    if not whole:
+        tile, start, down, across = patch, 0, 8 * LANES, LANES
+    for i in range(step):
+        _reduce_eight(half, 8 * i * LANES, LANES, tile, start + i * down, across, added, step)
+    if not whole:
         for i in range(step):
-            row = first + i * phases * W * O
-            _reduce_eight(half, 8 * i * LANES, LANES, target, row, phases * O, added, step)
-        return
-    for i in range(step):
-        _reduce_eight(half, 8 * i * LANES, LANES, patch, 8 * i * LANES, LANES, added, step)
-    for i in range(step):
-        for j in range(step):
-            if y + i * phases < H and x + j * phases < W:
-                here = first + (i * W + j) * phases * O
-                store_at(target, here, load_at(patch, (8 * i + j) * LANES))
+            for j in range(step):
+                if y + i * phases < H and x + j * phases < W:
+                    here = first + (i * W + j) * phases * O
+                    store_at(target, here, load_at(patch, (8 * i + j) * LANES))
 
 
 @inlined
@@ -384,18 +382,17 @@ def _expand_output(
     _, D, H, W, O = grad.shape
     n, z, y, x = place
     first = (((n * D + z) * H + y) * W + x) * O + o
-    if y + step <= H and x + step <= W:
-        for i in range(step):
-            _expand_to_eight(given, first + i * O, W * O, half, i * LANES, 8 * LANES, step)
-    else:
+    tile, start, down, across = given, first, W * O, O
+    if y + step > H or x + step > W:
         for i in range(step):
             for j in range(step):
                 known = y + i < H and x + j < W
                 here = first + (i * W + j) * O
                 value = load_at(given, here) if known else spread(grad.dtype.type(0))
                 store_at(patch, (8 * i + j) * LANES, value)
-        for i in range(step):
-            _expand_to_eight(patch, i * LANES, 8 * LANES, half, i * LANES, 8 * LANES, step)
+        tile, start, down, across = patch, 0, 8 * LANES, LANES
+    for i in range(step):
+        _expand_to_eight(tile, start + i * across, down, half, i * LANES, 8 * LANES, step)
     for i in range(8):
         _expand_to_eight(half, 8 * i * LANES, LANES, target, at + 8 * i * apart, apart, step)
 

@@ -100,6 +100,6 @@ def _said(error: Exception) -> str:
     return getattr(error, "strerror", None) or type(error).__name__
 
 
-@lru_cache  # a process has some twenty kernels, which all meet the same trouble
+@lru_cache  # the kernels of a process all meet the same trouble
 def _warn(what: str) -> None:
     log.warning("%s: each start compiles for some seconds; set NUMBA_CACHE_DIR", what)

@@ -19,22 +19,30 @@ LINE = 64
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def native(function: Function, inline: bool = False) -> Function:
+def native(function: Function) -> Function:
     """Compile at the first call. No sum is reordered; NaN and infinity keep their meaning."""
-    compiler = numba.njit(
-        fastmath={"contract", "nsz", "arcp"},
-        nogil=True,
-        error_model="numpy",
-        forceinline=inline,
-    )
-    compiled = compiler(function)
+    compiled = _compiled(function)
     cache_on_disk(compiled)
     return cast("Function", compiled)
 
 
 def inlined(function: Function) -> Function:
-    """Compile a part of a kernel into its caller: a call would pass every field of every array."""
-    return native(function, inline=True)
+    """Compile a part of a kernel into its caller: a call would pass every field of every array.
+
+    It is not cached: its callers are, with all that they are made of.
+    """
+    return cast("Function", _compiled(function, forceinline=True, no_cpython_wrapper=True))
+
+
+def _compiled(function: Function, **options: bool) -> Any:  # noqa: ANN401 - Numba has no types
+    compiler = numba.njit(
+        fastmath={"contract", "nsz", "arcp"},
+        nogil=True,
+        error_model="numpy",
+        no_cfunc_wrapper=True,
+        **options,
+    )
+    return compiler(function)
 
 
 @inlined
