@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from monai.losses import SSIMLoss
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
@@ -71,21 +72,18 @@ def test_convolutions_are_in_bfloat16_and_losses_are_not(
     assert compared == {torch.float32}
 
 
-def test_the_precision_moves_what_is_learned_little(source: Source) -> None:
-    """Of pix2pix: gradients of untrained capsules are so steep that rounding turns them.
-
-    And float32, the default, is what it was before there was a choice: crop by crop.
-    """
-    assert recipe().precision == "float32"
-    gradients = {}
-    for precision in ("float32", "bfloat16"):
-        step = stepped(source, recipe(network="pix2pix", precision=precision))
-        assert step.generator.whole_training_batches == (precision == "bfloat16")
+def test_precision_and_batches_move_what_is_learned_little(source: Source) -> None:
+    """Of pix2pix: gradients of untrained capsules are so steep that rounding turns them."""
+    ways: tuple[dict[str, object], ...] = ({}, {"whole_batches": False}, {"precision": "bfloat16"})
+    gradients = []
+    for way in ways:
+        step = stepped(source, recipe(network="pix2pix", **way))
         found = [p.grad.flatten() for p in step.generator.parameters() if p.grad is not None]
-        gradients[precision] = torch.cat(found)
-    one, other = gradients.values()
-    assert not torch.equal(one, other)
-    assert torch.cosine_similarity(one, other, dim=0) > 0.999
+        gradients.append(torch.cat(found))
+    plain, crop_by_crop, rounded = gradients
+    assert not torch.equal(plain, rounded)
+    assert torch.cosine_similarity(plain, rounded, dim=0) > 0.999
+    assert torch.cosine_similarity(plain, crop_by_crop, dim=0) > 0.999999
 
 
 def test_the_generator_is_judged_by_the_discriminator_that_has_just_learned(
@@ -126,3 +124,19 @@ def test_a_validation_costs_a_tenth_of_its_epoch(source: Source) -> None:
     assert chosen.validated == pytest.approx(0.3 * 40, abs=1)
     assert recipe(steps=10**6).completed(source).validated == 256
     assert recipe(validated=7).completed(source).validated == 7
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_loss_of_structure_is_that_of_each_image(channels: int) -> None:
+    torch.manual_seed(0)
+    clean, real = (
+        torch.rand(4, channels, 32, 40, requires_grad=True),
+        torch.rand(4, channels, 32, 40),
+    )
+    weights = {"l1": 0.0, "structure": 1.0, "texture": 0.0, "geometry": 0.0}
+    batch = GeneratedBatch(clean, clean, real, real[:, :1], paired=3)
+    expected = torch.stack([SSIMLoss(spatial_dims=2)(clean[i : i + 1], real[i : i + 1])
+                            for i in range(3)]).mean()  # fmt: skip
+    found = GeneratorLoss(weights, None)(batch)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(x, clean) for x in (found, expected)))

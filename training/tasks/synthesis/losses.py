@@ -128,7 +128,9 @@ def _l1(batch: GeneratedBatch) -> Tensor:
 
 
 def _structure(batch: GeneratedBatch) -> Tensor:
-    loss: Tensor = SSIMLoss(spatial_dims=2)(batch.clean[: batch.paired], batch.real[: batch.paired])
+    """1 - SSIM. Planes are given as channels: their gradient takes a tenth of the time on CPUs."""
+    clean, real = (x[: batch.paired].flatten(0, 1)[None] for x in (batch.clean, batch.real))
+    loss: Tensor = SSIMLoss(spatial_dims=2)(clean, real)
     return loss
 
 

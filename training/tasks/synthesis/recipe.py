@@ -124,10 +124,11 @@ class SynthesisRecipe(CropRecipe):
             ``field`` and a `style_weight`.
         free: share of each batch with a random style code; those samples have no target.
         diversity_weight: of `training.tasks.synthesis.losses.diversity_loss`.
-        precision: of the convolutions of generator and discriminator. ``bfloat16``, in which a
-            CPU computes a batch at once instead of crop after crop, takes two thirds of the time
+        precision: of the convolutions of generator and discriminator. ``bfloat16`` takes less time
             where the processor has it; that images stay as good was not found
             (docs/results/training.md).
+        whole_batches: whether a processor computes the crops of a batch at once, which takes less
+            time, rather than one after another.
         average: decay of the running average of the weights, which is the model that is kept; 0
             keeps the weights themselves.
         augmentation: of the crops, where it differs from `GENTLE`.
@@ -143,6 +144,7 @@ class SynthesisRecipe(CropRecipe):
     task: ClassVar[Task] = "synthesis"
     before: ClassVar[Mapping[str, Any]] = {
         "fibres": True,
+        "whole_batches": False,
         "validated": VALIDATED,
         "transposed_first": 0.0,
     }
@@ -172,6 +174,7 @@ class SynthesisRecipe(CropRecipe):
     diversity_weight: Weight = 0.0
     average: Fraction = 0.99
     precision: Precision = "float32"
+    whole_batches: bool = True
     augmentation: Augmentation = GENTLE
 
     @model_validator(mode="before")
