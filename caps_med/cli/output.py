@@ -25,11 +25,20 @@ def check_file(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
     from caps_med.images import codec_of_path
 
     codec_of_path(out)
-    if not out.parent.is_dir():
-        raise InvalidParameter(f"--out {out}: there is no folder {out.parent}; create it first")
+    check_folder_of(out)
     if out.exists() and any(source.exists() and out.samefile(source) for source in sources):
         raise InvalidParameter(f"--out {out}: this is the input itself; name another file")
     check_free([out], overwrite)
+
+
+def check_folder_of(out: Path) -> None:
+    """Check that the folder that `out` is to be written to is there.
+
+    Raises:
+        InvalidParameter: it is not.
+    """
+    if not out.parent.is_dir():
+        raise InvalidParameter(f"--out {out}: there is no folder {out.parent}; create it first")
 
 
 def check_free(files: Iterable[Path], overwrite: bool) -> None:

@@ -551,6 +551,7 @@ def test_a_choice_that_there_is_not_is_told_with_those_that_there_are(
         ("segment", "x.xyz", "unsupported_format: x.xyz has no known suffix"),
         ("segment", "nowhere/x.png", "nowhere/x.png: there is no folder"),
         ("features", "nowhere/x.npz", "nowhere/x.npz: there is no folder"),
+        ("classify", "nowhere/x.json", "nowhere/x.json: there is no folder"),
         ("features", "x.zip", "x.zip: must be a .npz file, or a folder whose name has no suffix"),
     ],
 )

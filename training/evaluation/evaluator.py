@@ -11,7 +11,7 @@ from typing import Generic, Self, TypeVar
 import numpy as np
 
 from caps_med.bundles import ModelCard
-from caps_med.errors import CapsMedError, InvalidInput
+from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.images.labels import same_name
 from caps_med.inference import Model
@@ -33,12 +33,16 @@ class Evaluator(ABC, Generic[Unit]):
 
     Raises:
         InvalidInput: files of the data set belong to no case.
+        InvalidParameter: a model is given twice.
     """
 
     def __init__(self, dataset: Dataset, models: Sequence[Model], seed: int) -> None:
         self.dataset = dataset.require_complete()
         self.models = tuple(models)
         self.references = tuple(model.reference for model in models)
+        for reference in self.references:
+            if self.references.count(reference) > 1:
+                raise InvalidParameter(f"models: {reference} is given twice; leave one out")
         self.seed = seed
 
     @property

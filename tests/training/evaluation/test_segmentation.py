@@ -121,6 +121,12 @@ def test_models_are_also_scored_with_test_time_augmentation(
     assert all(name in page for name in names)
 
 
+def test_a_model_is_not_compared_with_itself(discs: Path, repository: Path) -> None:
+    model = caps_med.load_model("tiny", repository)
+    with pytest.raises(InvalidParameter, match="tiny@1 is given twice; leave one out"):
+        evaluate(open_dataset(discs), [model, caps_med.load_model("tiny", repository)])
+
+
 def test_the_tolerance_of_the_surface_dice(discs: Path, repository: Path, tmp_path: Path) -> None:
     found = {}
     for given in ([], ["--tolerance", 0.5], ["--tolerance", 8]):
