@@ -136,11 +136,12 @@ def test_of_several_classes_the_rarest_one_counts() -> None:
     assert strata_of(targets).tolist() == [0, 1, 2, 2, 3]
 
 
-def test_several_classes_and_patients_from_a_list(tmp_path: Path) -> None:
+@pytest.mark.parametrize("headings", ["Image;Diagnosis;Patient", "filename;label;subject"])
+def test_several_classes_and_patients_from_a_list(tmp_path: Path, headings: str) -> None:
     for name in "abcd":
         Image.fromarray(np.full((9, 9), ord(name), np.uint8)).save(tmp_path / f"{name}.png")
     (tmp_path / "list.csv").write_text(
-        "Image;Diagnosis;Patient\na.png;oedema|effusion;1\nb.png;effusion;1\nc.png;oedema;2\n"
+        f"{headings}\na.png;oedema|effusion;1\nb.png;effusion;1\nc.png;oedema;2\n"
     )
     dataset = open_classified(tmp_path / "list.csv")
     assert not dataset.exclusive and dataset.classes == ("effusion", "oedema")
@@ -474,9 +475,9 @@ class TestHostileFiles:
         assert "truncated or corrupt" in finding.what
 
     def test_a_table_without_a_column_of_images_is_told_its_columns(self, tmp_path: Path) -> None:
-        (tmp_path / "list.csv").write_text("file;label\na.png;1\n")
+        (tmp_path / "list.csv").write_text("photo;label\na.png;1\n")
         found, *_ = open_classified(tmp_path / "list.csv").findings
-        assert found.fix == "its header row needs the columns image and class, and has file, label"
+        assert found.fix == "its header row needs the columns image and class, and has photo, label"
 
     def test_a_list_that_is_no_list(self, tmp_path: Path) -> None:
         (tmp_path / "list.json").write_text("[" * 10_000)

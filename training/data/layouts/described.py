@@ -19,7 +19,18 @@ DESCRIPTION = "dataset.json"
 #: Where nnU-Net keeps the folds of its cross-validation.
 SPLITS = "splits_final.json"
 #: Column headings of a CSV list, or keys of the entries of a JSON list.
-IMAGE_KEYS = ("image", "images", "img", "input", "scan", "image_path")
+IMAGE_KEYS = (
+    "image",
+    "images",
+    "img",
+    "input",
+    "scan",
+    "image_path",
+    "filename",
+    "file_name",
+    "file",
+    "path",
+)
 _LABEL_KEYS = (
     "label",
     "labels",
