@@ -495,7 +495,7 @@ def test_models_are_copied_renamed_and_removed(run: Run, tmp_path: Path) -> None
     def models(*arguments: str) -> str:
         return call("models", *arguments, "--models", tmp_path)
 
-    assert "axon-segmentation@1 -> mine@1" in models("copy", "axon-segmentation", "mine")
+    assert "axon-segmentation@2 -> mine@1" in models("copy", "axon-segmentation", "mine")
     assert "mine -> yours, 1 version\n" in models("rename", "mine", "yours")
     assert "yours@1: valid" in models("verify", "yours")
     refused = run("models", "copy", "axon-segmentation", "yours", "--models", tmp_path)
