@@ -168,7 +168,7 @@ def _convolve(
     sizes = [stop - start for start, stop in window.box]
     result = maps.new_empty(len(maps), *sizes, out_channels)
     target = _with_planes(result).numpy()
-    added = (weight.new_zeros(out_channels) if bias is None else bias).detach().numpy()
+    added = _flat(weight.new_zeros(out_channels) if bias is None else bias)
     shifts = [
         first // axis.phases_out - start // axis.phases_in
         for start, (first, _) in zip(window.starts, window.box, strict=True)
@@ -228,6 +228,12 @@ def _array(maps: Tensor) -> Array:
     return array
 
 
+def _flat(tensor: Tensor) -> Array:
+    """All numbers side by side, whatever the strides; shares memory if it can."""
+    array: Array = tensor.detach().contiguous().view(-1).numpy()
+    return array
+
+
 def _with_planes(maps: Tensor) -> Tensor:
     return maps if maps.ndim == 5 else maps.unsqueeze(1)
 
@@ -255,7 +261,7 @@ def _transform(weight: Tensor, geometry: Geometry, planes: Planes) -> Array:
     first, second = kernels.stride()[:2]
     strides = (second, first) if geometry.transposed else (first, second)
     transform_kernels(
-        kernels.view(-1).numpy(), strides, planes.taps, axis.taps, geometry.kernel_size,
+        _flat(kernels), strides, planes.taps, axis.taps, geometry.kernel_size,
         _matrix(axis.kernel_size), transformed,
     )  # fmt: skip
     return transformed

@@ -189,6 +189,15 @@ def test_kept_kernels_are_transformed_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(torch.equal(one, found[0]) for one in found)
 
 
+def test_a_bias_may_have_any_strides() -> None:
+    """As one of a parametrization or of `torch.func.functional_call`."""
+    geometry = Geometry(2, 5, 1, 2)
+    maps, weight, bias = inputs(geometry)
+    for strided in (bias[:1].expand(48), torch.stack([bias, bias + 1], 1)[:, 1]):
+        expected = convolve(maps, weight, strided.clone(), geometry)
+        assert torch.equal(convolve(maps, weight, strided, geometry), expected)
+
+
 def test_second_derivatives_are_refused() -> None:
     geometry = Geometry(2, 5, 1, 2)
     maps, weight, bias = (x.requires_grad_() for x in inputs(geometry))
