@@ -203,7 +203,7 @@ def _by_weight(maps: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry) -
     shared = planes.offsets, padding, axis.step, tiles
     call = partial(kernel_gradient, _array(maps), _array(grad), gradient, *shared)
     thread_map(call, _parts(math.prod(gradient.shape[:2])))
-    by_weight = torch.empty(weight.shape)
+    by_weight = weight.new_empty(weight.shape)
     flat = by_weight if weight.ndim == 5 else by_weight.unsqueeze(2)
     transform_back(gradient, _matrix(axis.kernel_size), flat.numpy())
     return by_weight

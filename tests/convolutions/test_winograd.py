@@ -198,6 +198,18 @@ def test_a_bias_may_have_any_strides() -> None:
         assert torch.equal(convolve(maps, weight, strided, geometry), expected)
 
 
+def test_gradients_have_the_weight_s_type_whatever_the_default() -> None:
+    geometry = Geometry(2, 3, 1, 1)
+    maps, weight, bias = (x.requires_grad_() for x in inputs(geometry))
+    (expected,) = torch.autograd.grad(convolve(maps, weight, bias, geometry).sum(), weight)
+    torch.set_default_dtype(torch.float64)
+    try:
+        (found,) = torch.autograd.grad(convolve(maps, weight, bias, geometry).sum(), weight)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)
+
+
 def test_second_derivatives_are_refused() -> None:
     geometry = Geometry(2, 5, 1, 2)
     maps, weight, bias = (x.requires_grad_() for x in inputs(geometry))
