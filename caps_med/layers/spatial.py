@@ -77,9 +77,9 @@ class _Tiled(_ConvNd):
     """A convolution by tiles where the routing is native too; see `caps_med.convolutions`."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not _is_tiled(self, input):
+        if not _is_tiled(self, input, weight):
             return super()._conv_forward(input, weight, bias)
-        return _by_tiles(self, input)
+        return _by_tiles(self, input, weight, bias)
 
 
 class _Tiled2d(_Tiled, nn.Conv2d):
@@ -94,10 +94,18 @@ class _TiledTransposed(_ConvTransposeNd):
     """The same of transposed convolutions."""
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        if output_size is not None or not _is_tiled(self, input):
+        if output_size is not None:
             whole: Tensor = super().forward(input, output_size)
             return whole
-        return _by_tiles(self, input)
+        weight, bias = self.weight, self.bias
+        if _is_tiled(self, input, weight):
+            return _by_tiles(self, input, weight, bias)
+        call = F.conv_transpose2d if len(self.kernel_size) == 2 else F.conv_transpose3d
+        return call(
+            input, weight, bias, self.stride,
+            self.padding,  # type: ignore[arg-type]  # no string for transposed ones
+            self.output_padding, self.groups, self.dilation,
+        )  # fmt: skip
 
 
 class _TiledTransposed2d(_TiledTransposed, nn.ConvTranspose2d):
@@ -195,18 +203,21 @@ def kernel_bytes(network: nn.Module) -> list[int]:
     ]
 
 
-def _is_tiled(layer: _ConvNd, maps: Tensor, sizes: tuple[int, ...] | None = None) -> bool:
+def _is_tiled(
+    layer: _ConvNd, maps: Tensor, weight: Tensor, sizes: tuple[int, ...] | None = None
+) -> bool:
     """Whether these maps are computed by tiles.
 
     Args:
         layer: that convolves them.
         maps: all, or a part.
+        weight: the layer's. A parametrization computes it anew each time that it is asked.
         sizes: of the whole result, where the maps are a part.
     """
     if (
         not is_tileable(layer)
         or maps.ndim != len(layer.kernel_size) + 2
-        or _left_to_pytorch(maps, layer.weight)
+        or _left_to_pytorch(maps, weight)
         or active_backend(maps.device) != "numba"
         or not has_fused_additions()
     ):
@@ -215,20 +226,27 @@ def _is_tiled(layer: _ConvNd, maps: Tensor, sizes: tuple[int, ...] | None = None
     return is_faster(geometry, len(maps), sizes or geometry.sizes(maps.shape[2:]))
 
 
-def _by_tiles(layer: _ConvNd, maps: Tensor, window: Window | None = None) -> Tensor:
+def _by_tiles(
+    layer: _ConvNd,
+    maps: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    window: Window | None = None,
+) -> Tensor:
     from caps_med.convolutions.winograd import convolve  # loads Numba
 
     geometry = geometry_of(layer)
     if layer.padding_mode != "zeros":
         maps = F.pad(maps, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
         geometry = replace(geometry, padding=0)
-    return convolve(maps, layer.weight, layer.bias, geometry, window)
+    return convolve(maps, weight, bias, geometry, window)
 
 
 def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:
     """What a layer with padding by zeros returns in a window; `maps` is what that reads."""
-    if _is_tiled(layer, maps, window.sizes):
-        return _by_tiles(layer, maps, window)
+    weight = layer.weight
+    if _is_tiled(layer, maps, weight, window.sizes):
+        return _by_tiles(layer, maps, weight, layer.bias, window)
     result: Tensor = layer(maps)
     stride = layer.stride[0]
     spans = zip(window.starts, window.box, strict=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.profiler import ProfilerActivity, profile
 
 from caps_med.convolutions import winograd
@@ -118,6 +119,31 @@ def test_borders_are_continued_by_tiles_too(monkeypatch: pytest.MonkeyPatch) -> 
     called = by_tiles(monkeypatch)
     torch.testing.assert_close(ours(maps), plain(maps), rtol=0, atol=ROUNDING)
     assert len(called) == 1
+
+
+class Counting(nn.Module):
+    """A parametrization that counts how often it is asked."""
+
+    calls = 0
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The weight."""
+        self.calls += 1
+        return weight * 1
+
+
+@pytest.mark.parametrize("backend", ["numba", "eager"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_parametrization_is_asked_once(backend: str, transposed: bool) -> None:
+    """As that of spectral normalization: in training each time is a step of its power method."""
+    plain, ours, maps = tiled_pair(2, transposed)
+    expected = plain(maps)
+    counting = Counting()
+    parametrize.register_parametrization(ours, "weight", counting)
+    before = counting.calls
+    with use_backend(backend):
+        torch.testing.assert_close(ours(maps), expected, rtol=0, atol=ROUNDING)
+    assert counting.calls == before + 1
 
 
 def test_other_backends_types_and_small_maps_are_left_to_pytorch(
