@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.forward_ad import unpack_dual
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from caps_med.convolutions.geometry import (
@@ -60,7 +61,7 @@ class _Pointwise(_ConvNd):
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
-        if torch.is_grad_enabled() or not onednn or _left_to_pytorch(input, weight):
+        if torch.is_grad_enabled() or not onednn or _left_to_pytorch(input, weight, bias):
             return super()._conv_forward(input, weight, bias)
         return _by_onednn(self, input, weight, bias)
 
@@ -77,7 +78,7 @@ class _Tiled(_ConvNd):
     """A convolution by tiles where the routing is native too; see `caps_med.convolutions`."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not _is_tiled(self, input, weight):
+        if not _is_tiled(self, input, weight, bias):
             return super()._conv_forward(input, weight, bias)
         return _by_tiles(self, input, weight, bias)
 
@@ -98,7 +99,7 @@ class _TiledTransposed(_ConvTransposeNd):
             whole: Tensor = super().forward(input, output_size)
             return whole
         weight, bias = self.weight, self.bias
-        if _is_tiled(self, input, weight):
+        if _is_tiled(self, input, weight, bias):
             return _by_tiles(self, input, weight, bias)
         call = F.conv_transpose2d if len(self.kernel_size) == 2 else F.conv_transpose3d
         return call(
@@ -204,20 +205,24 @@ def kernel_bytes(network: nn.Module) -> list[int]:
 
 
 def _is_tiled(
-    layer: _ConvNd, maps: Tensor, weight: Tensor, sizes: tuple[int, ...] | None = None
+    layer: _ConvNd,
+    maps: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    sizes: tuple[int, ...] | None = None,
 ) -> bool:
     """Whether these maps are computed by tiles.
 
     Args:
         layer: that convolves them.
         maps: all, or a part.
-        weight: the layer's. A parametrization computes it anew each time that it is asked.
+        weight, bias: the layer's. A parametrization computes them anew each time that it is asked.
         sizes: of the whole result, where the maps are a part.
     """
     if (
         not is_tileable(layer)
         or maps.ndim != len(layer.kernel_size) + 2
-        or _left_to_pytorch(maps, weight)
+        or _left_to_pytorch(maps, weight, bias)
         or active_backend(maps.device) != "numba"
         or not has_fused_additions()
     ):
@@ -244,9 +249,9 @@ def _by_tiles(
 
 def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:
     """What a layer with padding by zeros returns in a window; `maps` is what that reads."""
-    weight = layer.weight
-    if _is_tiled(layer, maps, weight, window.sizes):
-        return _by_tiles(layer, maps, weight, layer.bias, window)
+    weight, bias = layer.weight, layer.bias
+    if _is_tiled(layer, maps, weight, bias, window.sizes):
+        return _by_tiles(layer, maps, weight, bias, window)
     result: Tensor = layer(maps)
     stride = layer.stride[0]
     spans = zip(window.starts, window.box, strict=True)
@@ -256,8 +261,10 @@ def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:
     return result
 
 
-def _left_to_pytorch(maps: Tensor, weight: Tensor) -> bool:
-    """Whether PyTorch's own choice is needed: for graphs, other types and devices."""
+def _left_to_pytorch(maps: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether PyTorch's own choice is needed: for graphs, derivatives in forward mode, functions
+    that `torch.func` transforms, other types and devices.
+    """
     return (
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # PyTorch's own
@@ -265,6 +272,8 @@ def _left_to_pytorch(maps: Tensor, weight: Tensor) -> bool:
         or torch.is_autocast_enabled("cpu")
         or not (maps.dtype == weight.dtype == torch.float32)
         or type(maps) is not Tensor
+        or torch._C._are_functorch_transforms_active()
+        or any(unpack_dual(x).tangent is not None for x in (maps, weight, bias) if x is not None)
     )
 
 

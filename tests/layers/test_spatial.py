@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.utils import parametrize
 from torch.profiler import ProfilerActivity, profile
 
@@ -119,6 +120,35 @@ def test_borders_are_continued_by_tiles_too(monkeypatch: pytest.MonkeyPatch) -> 
     called = by_tiles(monkeypatch)
     torch.testing.assert_close(ours(maps), plain(maps), rtol=0, atol=ROUNDING)
     assert len(called) == 1
+
+
+def derivative(layer: nn.Module, maps: Tensor) -> Tensor:
+    """Along ones, in forward mode."""
+    with forward_ad.dual_level():
+        result = layer(forward_ad.make_dual(maps, torch.ones_like(maps)))
+        tangent: Tensor | None = forward_ad.unpack_dual(result).tangent
+    assert tangent is not None
+    return tangent
+
+
+@pytest.mark.parametrize(
+    "differentiate",
+    [
+        derivative,
+        lambda layer, maps: torch.func.jvp(layer, (maps,), (torch.ones_like(maps),))[1],
+        lambda layer, maps: torch.func.vmap(layer)(maps[None]),
+        lambda layer, maps: torch.func.grad(lambda x: layer(x).square().sum())(maps),
+    ],
+    ids=["forward mode", "jvp", "vmap", "grad"],
+)
+@pytest.mark.parametrize("kernel_size", [1, 5])
+@pytest.mark.parametrize("graph", [False, True])
+def test_transforms_of_functions_are_left_to_pytorch(
+    differentiate: Callable[[nn.Module, Tensor], Tensor], kernel_size: int, graph: bool
+) -> None:
+    plain, ours, maps = pair(2, bias=True) if kernel_size == 1 else tiled_pair(2, transposed=False)
+    with torch.set_grad_enabled(graph):
+        assert torch.equal(differentiate(ours, maps), differentiate(plain, maps))
 
 
 class Counting(nn.Module):
