@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from caps_med.convolutions.geometry import (
     GROUP,
@@ -239,9 +239,9 @@ def _with_planes(maps: Tensor) -> Tensor:
 
 
 def _transformed(weight: Tensor, geometry: Geometry, planes: Planes) -> Array:
-    """What `convolve_tiles` takes as kernels."""
+    """What `convolve_tiles` takes as kernels; those of a weight that is computed are not kept."""
     kept = kept_kernels()
-    if kept is None:
+    if kept is None or not isinstance(weight, nn.Parameter):
         return _transform(weight, geometry, planes)
     key = id(weight), geometry, planes.along[2]
     if key not in kept:

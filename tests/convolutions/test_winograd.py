@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from caps_med.convolutions import winograd
 from caps_med.convolutions.geometry import Geometry, Window, is_faster, is_supported, tile_of
@@ -170,7 +170,8 @@ def test_a_window_is_a_part_of_the_whole_to_the_bit(geometry: Geometry) -> None:
 
 def test_kept_kernels_are_transformed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     geometry = Geometry(2, 5, 1, 2)
-    maps, weight, bias = inputs(geometry)
+    maps, computed, bias = inputs(geometry)
+    weight = nn.Parameter(computed, requires_grad=False)
     calls = []
 
     def counted(*arguments: Any) -> None:  # noqa: ANN401 - those of the kernel
@@ -187,6 +188,16 @@ def test_kept_kernels_are_transformed_once(monkeypatch: pytest.MonkeyPatch) -> N
     found.append(convolve(maps, weight, bias, geometry))
     assert len(calls) == 2
     assert all(torch.equal(one, found[0]) for one in found)
+
+
+def test_kernels_of_computed_weights_are_not_kept() -> None:
+    """Each call has a new one: a volume would keep those of all its slices."""
+    geometry = Geometry(2, 5, 1, 2)
+    maps, weight, bias = inputs(geometry)
+    kernels: Kernels = {}
+    with keep_kernels(kernels):
+        convolve(maps, weight, bias, geometry)
+    assert not kernels
 
 
 def test_a_bias_may_have_any_strides() -> None:
