@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -15,6 +16,8 @@ from caps_med.routing import Routing
 
 #: Slope of the leaky rectifier below zero, as in MONAI's BasicUNet.
 SLOPE = 0.1
+#: Positions that PyTorch can add to one sum in float32: the result is then off by 3e-5 of its norm.
+_SUMMED = 2**18
 
 
 class InstanceNorm(nn.Module):
@@ -31,15 +34,23 @@ class InstanceNorm(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """``[B, C, *S]`` -> the same shape."""
-        if _is_channels_last(maps):
-            found = [self._of_one(one) for one in maps.split(1)]
-            return found[0] if len(found) == 1 else torch.cat(found)
+        if not _is_channels_last(maps):
+            return self._of_each(maps)
+        if _is_large(maps):  # one axis: of several, PyTorch reads some gradients in a wrong layout
+            return self._of_each(maps.flatten(2)).view(maps.shape)
+        found = [self._of_one(one) for one in maps.split(1)]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def _of_each(self, maps: Tensor) -> Tensor:
         return torch.instance_norm(
             maps, self.weight, self.bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
         )
 
     def _of_one(self, maps: Tensor) -> Tensor:
-        """Of one sample, as the batch that it is: instance normalization would copy it twice."""
+        """Of one sample, as the batch that it is: instance normalization would copy it twice.
+
+        Channels last, all positions are added to one sum, which loses digits as they grow many.
+        """
         return torch.batch_norm(
             maps, self.weight, self.bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
         )
@@ -192,6 +203,12 @@ def _is_channels_last(maps: Tensor) -> bool:
         and not maps.is_contiguous()
         and maps.is_contiguous(memory_format=formats[maps.ndim])
     )
+
+
+def _is_large(maps: Tensor) -> bool:
+    """Whether there are more positions than `_SUMMED`; graphs are for any number."""
+    in_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # PyTorch's own
+    return not in_graph and math.prod(maps.shape[2:]) > _SUMMED
 
 
 def halved(maps: Tensor) -> Tensor:

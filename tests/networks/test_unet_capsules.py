@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from caps_med.errors import InvalidParameter
@@ -129,3 +130,23 @@ def test_a_single_position_is_normalized_to_the_offset() -> None:
     nn.init.constant_(norm.bias, 0.5)
     maps = torch.rand(3, 2, 1, 1, dtype=torch.float64)
     torch.testing.assert_close(norm(maps), torch.full_like(maps, 0.5))
+
+
+@pytest.mark.parametrize("size", [(16, 16), (600, 600), (72, 72, 72)])
+def test_normalization_does_not_depend_on_the_layout(size: tuple[int, ...]) -> None:
+    """Channels last, PyTorch adds all positions to one sum, and loses digits where there are many;
+    a gradient in another layout than the maps it may read wrongly."""
+    torch.manual_seed(0)
+    last = torch.channels_last if len(size) == 2 else torch.channels_last_3d
+    maps, norm = torch.randn(1, 4, *size) + 1, InstanceNorm(4)
+    grad = torch.randn_like(maps)
+    exact = maps.double().requires_grad_()
+    expected = F.instance_norm(exact)
+    (derivative,) = torch.autograd.grad(expected, exact, grad.double())
+    ours = maps.contiguous(memory_format=last).requires_grad_()
+    for above in (grad, grad.contiguous(memory_format=last)):
+        found = norm(ours)
+        torch.testing.assert_close(found, expected.float(), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            torch.autograd.grad(found, ours, above)[0], derivative.float(), rtol=0, atol=1e-5
+        )
