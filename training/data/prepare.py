@@ -56,7 +56,7 @@ class Preparation(Preprocessing):
 
 class _Entry(NamedTuple):
     """A sample's case (file and name), slice (None: a volume), columns (None: all), and whether it
-    is a picture without labels.
+    is a picture or volume without labels.
     """
 
     case: str
@@ -75,8 +75,8 @@ def load_source(
     """Pictures, the labelled slices of volumes, or volumes, as a `Source`.
 
     The validation part of the data is held out. Where they have none, every fifth group of cases is
-    (the last of fewer than five), and every fifth of pictures whose label map is empty; of a single
-    volume every fifth slice, of a single picture the right fifth.
+    (the last of fewer than five), and every fifth of pictures and whole volumes whose label map is
+    empty; of a single volume every fifth slice, of a single picture the right fifth.
 
     Args:
         dataset: files, or a registered data set, which ignores the other arguments.
@@ -106,7 +106,8 @@ def load_source(
     entries, groups = _entries(manifest["cases"], preparation)
     empty = _without_labels(entries, groups)
     if len(set(groups) - set(empty)) < 2:
-        raise InvalidInput(f"{dataset.root}: too few labelled slices to hold some out; add images")
+        kind = "slices" if preparation.spatial_dims == 2 else "volumes"
+        raise InvalidInput(f"{dataset.root}: too few labelled {kind} to hold some out; add images")
     volumes = manifest["volumes"]
     samples = StoredSamples(store, entries, ids, preparation.neighbours)
     return Source(
@@ -134,7 +135,7 @@ def load_source(
 
 
 def _without_labels(entries: Sequence[_Entry], groups: Sequence[str]) -> list[str]:
-    """The groups that are pictures without labels alone."""
+    """The groups that are pictures or volumes without labels alone."""
     labelled = {group for entry, group in zip(entries, groups, strict=True) if not entry.empty}
     return [group for group in dict.fromkeys(groups) if group not in labelled]
 
@@ -286,14 +287,16 @@ def _check_alike(first: MedicalImage, image: MedicalImage) -> None:
 def _entries(
     cases: Sequence[dict[str, Any]], preparation: Preparation
 ) -> tuple[list[_Entry], list[str]]:
-    """The place and group of every sample; pictures without labels come last.
+    """The place and group of every sample; pictures and volumes without labels come last.
 
     Cases of a single group are on their own. Folders that older versions have prepared have no
     pictures without labels.
     """
     kind = "group" if len({c["group"] for c in cases}) > 1 else "name"
     if preparation.spatial_dims == 3:
-        return [_Entry(c["stem"], c["name"], None) for c in cases], [c[kind] for c in cases]
+        ordered = sorted(cases, key=lambda c: not c["labelled"])
+        volumes = [_Entry(c["stem"], c["name"], None, empty=not c["labelled"]) for c in ordered]
+        return volumes, [c[kind] for c in ordered]
     ordered = sorted(cases, key=lambda c: c.get("empty", False))
     places = [(c, z) for c in ordered for z in c["labelled"]]
     slices = [_Entry(c["stem"], c["name"], z, empty=c.get("empty", False)) for c, z in places]

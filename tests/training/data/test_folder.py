@@ -208,6 +208,30 @@ def test_pictures_without_labels_are_learned_from_and_held_out_apart(
 
 
 def test_one_labelled_picture_among_others_is_too_few(tmp_path: Path, store: Path) -> None:
-    data = pictures(tmp_path / "data", "0100")
+    dataset = open_dataset(pictures(tmp_path / "data", "0100"))
     with pytest.raises(InvalidInput, match="too few labelled slices to hold some out"):
-        load_source(open_dataset(data), store)
+        load_source(dataset, store)
+    assert [found.code for found in dataset.findings if found.severity == "error"] == [
+        "one_labelled"
+    ]
+    assert not dataset.trainable
+
+
+def test_volumes_without_labels_are_held_out_apart(tmp_path: Path, store: Path) -> None:
+    for number, ids in enumerate([(0, 1), (0, 1), (0,), (0, 1), (0, 1)]):
+        volume(tmp_path, f"v{number}.nii.gz", ids)
+    source = load_source(open_dataset(tmp_path), store, Preparation(spatial_dims=3))
+    assert source.held_out == {"v4"}  # the third of five would be the one without
+    assert [bool(sample["label"].any()) for sample in source.samples] == [True] * 4 + [False]
+    assert source.unlabelled == {"v2"}
+    for fold in source.folds(4):
+        assert any(sample["label"].any() for sample in fold.validation)
+
+
+def test_one_labelled_volume_among_others_is_too_few(tmp_path: Path, store: Path) -> None:
+    for name, ids in (("a.nii.gz", (0, 1)), ("b.nii.gz", (0,))):
+        volume(tmp_path, name, ids)
+    dataset = open_dataset(tmp_path)
+    assert not dataset.trainable
+    with pytest.raises(InvalidInput, match="too few labelled volumes to hold some out"):
+        load_source(dataset, store, Preparation(spatial_dims=3))

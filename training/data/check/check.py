@@ -136,6 +136,8 @@ class _Survey:
             self._findings.append(finding("layout", "", what, fix))
         self._findings += _divided(cases)
         self._values: set[frozenset[int]] = set()
+        #: Groups with labels.
+        self._labelled: set[str] = set()
         self._instances = InstanceSurvey()
         self._sides = SideSurvey()
         #: Label value -> the first label maps that hold it, two at most.
@@ -179,6 +181,8 @@ class _Survey:
             if image.spatial_dims == 3:
                 fix += ", from which --dims 3d alone learns: of slices those with labels are taken"
             self._add("empty_label", case.label, "contains no labels", fix)
+        else:
+            self._labelled.add(case.grouped)
         if image.array.min() == image.array.max():
             what = f"has the constant value {image.array.flat[0]:g}"
             self._add("constant_image", case.images[0], what, "remove it")
@@ -224,6 +228,11 @@ class _Survey:
             )
             sides = self._sides.pairs()
             findings += sides_findings(sides, self._cases.labels, self._cases.codes.values())
+        if card is not None and len(self._labelled) == 1 < card.groups:
+            (group,) = self._labelled
+            what = f"of {card.groups} independent cases only {group} has labels"
+            fix = "label at least one more, to be held out, or leave out those without labels"
+            findings.append(finding("one_labelled", "", what, fix))
         if card is None and not self._cases.error:
             fix = "repair the files above" if findings else "add images with label maps"
             findings.append(finding("no_cases", "", "no labelled image can be read", fix))

@@ -37,6 +37,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     ),
     "instances": ("error", "every object has its own id, as in instance label maps"),
     "all_empty": ("error", "all label maps are empty (all 0)"),
+    "one_labelled": ("error", "several cases, of which only one has labels: none can be held out"),
     "mixed_channels": ("error", "images with different numbers of channels"),
     "channel_names": ("error", "the number of channel names differs from the number of channels"),
     "mixed_dimensions": ("error", "pictures and volumes in the same data set"),
