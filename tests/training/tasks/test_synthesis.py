@@ -448,6 +448,16 @@ def test_a_generator_of_one_size_is_not_made_smaller(axons: Path) -> None:
     assert smaller is not None and smaller.crop == 64
 
 
+def test_a_generator_of_one_size_is_refused_before_it_is_trained_on_images_of_another(
+    axons: Path, axon_source: Source
+) -> None:
+    recipe(axons, noise_source="input").completed(axon_source)
+    wrong = "makes images of 72 pixels along each axis .* held out has 64 × 64 pixels"
+    with pytest.raises(InvalidParameter, match=wrong):
+        recipe(axons, crop=72, noise_source="input").completed(axon_source)
+    recipe(axons, crop=72).completed(axon_source)
+
+
 @pytest.mark.usefixtures("_style_of_few_crops")
 @pytest.mark.parametrize("network", ["capspix2pix", "pix2pix"])
 def test_batches_are_computed_at_once_but_in_runs_of_older_versions(

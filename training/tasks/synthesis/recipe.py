@@ -13,11 +13,13 @@ from pydantic import Field, model_validator
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.tasks import Task
+from caps_med.errors import InvalidParameter
 from caps_med.inference.label_suitability import training_label_statistics
 from caps_med.inference.suitability import own_slices
 from caps_med.layers.convolutional import Upsampling
-from caps_med.networks import CapsuleNetwork, SynthesisNetwork
+from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SynthesisNetwork
 from caps_med.networks.capspix2pix import BorderPadding
+from caps_med.wording import size_text
 from training.data.samples import Source, evenly
 from training.engine.precision import Precision
 from training.engine.recipe import (
@@ -246,8 +248,8 @@ class SynthesisRecipe(CropRecipe):
     def smaller(self) -> Self | None:
         """See `CropRecipe.smaller`; with the noise source ``input`` the crop is the network's."""
         found = super().smaller()
-        tied = self._is_capspix2pix and self.noise_source == "input"
-        return None if found is not None and tied and found.crop != self.crop else found
+        changed = found is not None and found.crop != self.crop
+        return None if changed and self._has_one_size else found
 
     def network_spec(self, source: Source) -> NetworkSpec:
         """The generator."""
@@ -279,7 +281,11 @@ class SynthesisRecipe(CropRecipe):
     def completed(self, source: Source) -> SynthesisRecipe:
         """See `Recipe.completed`: with or without fibres, as in the data, the share of epochs with
         transposed convolutions, and the number of samples that are validated.
+
+        Raises:
+            InvalidParameter: samples are held out that a generator of one size cannot make.
         """
+        self._check_sizes(source)
         values: dict[str, Any] = {}
         if self.transposed_first is None:
             smoothed = self._is_capspix2pix and self.upsampling == "smoothed"
@@ -306,6 +312,25 @@ class SynthesisRecipe(CropRecipe):
             **(noise if self._has_fields else {}),
             "label_statistics": training_label_statistics(stacks, len(source.labels)),
         }
+
+    def _check_sizes(self, source: Source) -> None:
+        """Before an epoch is trained: whole images are held out, of which crops are trained on."""
+        if not self._has_one_size:
+            return
+        divisor = CapsPix2Pix.divisor
+        for sample in evenly(source.validation, VALIDATED):
+            size = sample["label"].shape[1:]
+            if any(-(-edge // divisor) * divisor != self.crop for edge in size):
+                raise InvalidParameter(
+                    f"noise_source=input: the generator makes images of {self.crop} pixels along "
+                    f"each axis (crop), while what is held out has {size_text(size, 'pixels')}; "
+                    "resize all images to that, or take another noise_source"
+                )
+
+    @property
+    def _has_one_size(self) -> bool:
+        """Whether the generator makes images of the crop's size alone."""
+        return self._is_capspix2pix and self.noise_source == "input"
 
     @property
     def _has_fields(self) -> bool:
