@@ -154,11 +154,12 @@ def dice_on(model: Model, dataset: Dataset) -> dict[str, float]:
     Raises:
         InvalidInput: a case holds labels that the model does not know.
     """
-    ids = list(model.bundle.card.labels)[1:]
+    card = model.bundle.card
+    ids = list(card.labels)[1:]
     dice = {}
     for case in dataset.cases:
-        image, label = dataset.read(case)
-        truth = matched_label(case, label, model.bundle.card)
+        image, label, _ = dataset.read_with_ids(case, known=card.labels)
+        truth = matched_label(case, label, card)
         with naming(case.images[0]):
             answer = model.segment(image)
         dice[case.name] = round(mean_dice(answer.array, truth.array, ids), 6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from training.data.reading import (
     read_ids,
     read_image_of,
     read_label,
+    values_known_to,
 )
 from training.data.samples import Source
 from training.data.unsupported import UNSUPPORTED
@@ -163,11 +164,17 @@ class Dataset(Cases):
         return read_case(case, self.label_values, self.instances, flat=flat)
 
     def read_with_ids(
-        self, case: Case, *, flat: bool = True
+        self, case: Case, *, flat: bool = True, known: Container[int] = ()
     ) -> tuple[MedicalImage, MedicalImage, MedicalImage]:
-        """As `read`, and third the label map as it is in its file, of instances their ids."""
+        """As `read`, and third the label map as it is in its file, of instances their ids.
+
+        Args:
+            case, flat: as of `read`.
+            known: ids of the model that is to be compared with the label map.
+        """
         image, ids = read_ids(case, flat=flat)
-        return image, learned(case, ids, self.label_values, self.instances), ids
+        values = values_known_to(self.label_values, known)
+        return image, learned(case, ids, values, self.instances), ids
 
     def read_label(self, case: Case) -> MedicalImage:
         """Read the label map ``[1, *S]`` (label ids) of one case.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import replace
 
 import numpy as np
@@ -73,6 +73,13 @@ def encoding_of(values: Iterable[Set[int]], names: Iterable[int] = ()) -> dict[i
     if not masks or _WHITE not in union or _WHITE in set(names):
         return {}
     return {value: min(value, 1) for value in sorted(union | {0})}
+
+
+def values_known_to(label_values: Mapping[int, int], known: Container[int]) -> Mapping[int, int]:
+    """Value -> label id for a model of the ids `known`: one that has learned 255 as a class finds
+    it in maps of 0 and 255, too.
+    """
+    return {} if _WHITE in known else label_values
 
 
 def read_case(

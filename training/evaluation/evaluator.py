@@ -129,7 +129,7 @@ def read_with_ids(
 ) -> tuple[MedicalImage, MedicalImage, MedicalImage]:
     """As `read_matched`, and third the label map as it is in its file, of instances their ids."""
     card = models[0].bundle.card
-    image, label, ids = dataset.read_with_ids(case, flat=read_flat(models))
+    image, label, ids = dataset.read_with_ids(case, flat=read_flat(models), known=card.labels)
     try:
         return image, matched_label(case, label, card), ids
     except InvalidInput as error:

@@ -23,7 +23,7 @@ from training.data.layouts.naming import (
     suffix_of,
     without,
 )
-from training.data.reading import label_encoding, learned, read_ids
+from training.data.reading import label_encoding, learned, read_ids, values_known_to
 from training.data.segments import with_segments
 from training.evaluation.evaluator import matched_label, read_flat
 from training.evaluation.object_ids import ids_are_objects
@@ -113,8 +113,10 @@ class Predictions:
         predicted = self.cases[case]
         try:
             _, ids = read_ids(predicted, flat=read_flat(models))
-            label = learned(predicted, ids, self.label_values, self.dataset.instances)
-            label = matched_label(predicted, label, models[0].bundle.card)
+            card = models[0].bundle.card
+            values = values_known_to(self.label_values, card.labels)
+            label = learned(predicted, ids, values, self.dataset.instances)
+            label = matched_label(predicted, label, card)
             return label, ids if self.objects else None
         except InvalidInput as error:
             raise InvalidInput(f"the prediction of {self.name}: {error}") from error

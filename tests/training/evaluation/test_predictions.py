@@ -14,7 +14,7 @@ import pytest
 import caps_med
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, read_image, write_image
-from tests.conftest import tiny_binary, write_tiny
+from tests.conftest import tiny_binary, tiny_card, write_tiny
 from tests.training.data.test_oddities import nuclei, save_cases
 from tests.training.evaluation.command import run
 from training.data import open_dataset
@@ -78,6 +78,18 @@ def test_what_a_model_answers_scores_the_same_from_files(
     )
     assert one == other
     evaluation_report(tmp_path / "report.html", found)
+
+
+def test_255_is_the_class_that_a_model_has_learned_even_where_there_is_no_other(
+    discs: Path, repository: Path
+) -> None:
+    labels = {0: "background", 1: "tissue", 255: "disc"}
+    write_tiny(repository, "classes", tiny_card("segmentation", None, labels=labels))
+    model = caps_med.load_model("classes", repository)
+    masks = discs / "labels"  # of 0 and 255
+    found = evaluate(open_dataset(discs), [model], predictions={"files": masks})
+    scores = [row.scores for row in found.rows if row.model == "files"]
+    assert {(one.label, one.presence) for one in scores} == {(1, "absent"), (255, "both")}
 
 
 def test_volumes_on_another_grid_are_refused_by_name(repository: Path, tmp_path: Path) -> None:
