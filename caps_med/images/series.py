@@ -26,6 +26,9 @@ _TAGS = (
 _MOST_FILES, _MOST_BYTES = 20_000, 2**20
 #: Digits of a series' number: more are not a number that a person gave.
 _DIGITS = 12
+#: The group that a directory of files (DICOMDIR) begins with; it says what it is in its file header
+#: alone.
+_DIRECTORY_GROUP, _DIRECTORY = 0x0004, "1.2.840.10008.1.3.10"
 
 #: Those of `_TAGS` that a file has, by name; none of a file that cannot be parsed.
 Header: TypeAlias = dict[str, Any]
@@ -79,12 +82,14 @@ def header_in(content: BinaryIO, whole: bool) -> Header | None:
 
     def is_past(tag: BaseTag, *_: object) -> bool:
         nonlocal past
-        past = past or tag > max(tags)
+        past = past or tag > max(tags) or tag.group == _DIRECTORY_GROUP
         return past
 
     try:
         read = read_partial(content, is_past, specific_tags=list(tags))
         found = {name: read.get(name) for name in _TAGS if name in read}
+        if read.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
+            found["SOPClassUID"] = _DIRECTORY
     except Exception:  # pydicom raises several types for broken files
         return None
     if not (past or whole):

@@ -14,9 +14,10 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from caps_med.batch import Case, Found, find_cases
 from caps_med.batch.cases import with_unambiguous_names
+from caps_med.batch.inputs import Skipped
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
-from tests.images.dicom_files import slice_file, zipped_series
+from tests.images.dicom_files import directory_file, slice_file, zipped_series
 
 
 def picture(path: Path) -> Path:
@@ -183,8 +184,10 @@ def test_a_study_is_a_case_for_each_series(tmp_path: Path) -> None:
             )  # fmt: skip
     (study / "t1/README").write_text("not DICOM")
     (study / "broken.dcm").write_bytes(slices[0][:140])
+    (study / "DICOMDIR").write_bytes(directory_file(entries=200))
     found = find_cases([study])
     assert names(found) == ["both/series4", "both/series5", "broken", "t1"]
+    assert Skipped("DICOMDIR", "DICOM without a picture") in found.skipped
     sizes = {case.name: len(case.files) for case in found.cases}
     assert sizes == {"both/series4": 2, "both/series5": 2, "broken": 1, "t1": 2}
     assert names(find_cases([study / "t1"])) == ["t1"]

@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import UID, CTImageStorage, ExplicitVRLittleEndian, ImplicitVRLittleEndian
+from pydicom.uid import (
+    UID,
+    CTImageStorage,
+    ExplicitVRLittleEndian,
+    ImplicitVRLittleEndian,
+    MediaStorageDirectoryStorage,
+)
 
 from caps_med.images.image import Array
 from tests.zips import zip_of
@@ -105,6 +111,22 @@ def zipped_series(folder: str = PATIENT) -> bytes:
     """Three slices with all that a DICOM SEG needs, in a zip whose names are a patient's."""
     heights = enumerate((2.5, 0.0, 5.0), start=1)
     return zip_of(*((f"{folder}/{number}.dcm", series_file(number, z)) for number, z in heights))
+
+
+def directory_file(entries: int) -> bytes:
+    """A DICOMDIR, whose data set says nothing of what it is."""
+    made = Dataset()
+    made.FileSetID = "CD"
+    made.DirectoryRecordSequence = [Dataset() for _ in range(entries)]
+    for number, entry in enumerate(made.DirectoryRecordSequence):
+        entry.DirectoryRecordType, entry.ReferencedFileID = "IMAGE", ["IMAGES", str(number)]
+    made.file_meta = FileMetaDataset()
+    made.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    made.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
+    made.file_meta.MediaStorageSOPInstanceUID = UID(f"{SERIES}.9")
+    file = io.BytesIO()
+    made.save_as(file, enforce_file_format=True)
+    return file.getvalue()
 
 
 def zipped_study() -> bytes:

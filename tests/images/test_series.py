@@ -10,7 +10,7 @@ from caps_med.errors import InputTooLarge, InvalidInput
 from caps_med.images import series
 from caps_med.images.series import series_of_zip
 from tests.archives.series import slices
-from tests.images.dicom_files import SERIES, placed
+from tests.images.dicom_files import SERIES, directory_file, placed
 from tests.zips import zip_of
 
 PIXELS = 24 * 28 * 2
@@ -48,6 +48,15 @@ def test_what_has_no_place_in_a_series_is_an_image_by_itself_or_none() -> None:
     images, left_out = found(*files, ("seg.dcm", segments), ("report", report))
     assert images == [("x0", ["x0.dcm"]), ("x1", ["x1.dcm"]), ("cut", ["cut"])]
     assert left_out == {"seg.dcm": "a DICOM segmentation", "report": "DICOM without a picture"}
+
+
+@pytest.mark.parametrize("length", [None, 600])
+def test_a_directory_of_files_is_no_image(length: int | None) -> None:
+    """Nor is its beginning, which ends within the list of files."""
+    directory = directory_file(entries=20)[:length]
+    images, left_out = found(("DICOMDIR", directory), ("a", slices()[0]))
+    assert [label for label, _ in images] == ["series"]
+    assert left_out == {"DICOMDIR": "DICOM without a picture"}
 
 
 def test_a_zip_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
