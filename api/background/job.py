@@ -28,8 +28,8 @@ class InferenceJob:
         work: the request; None once it is finished, so that the input is freed.
         owner: the key that sent it, if any.
         request: the id of the request that submitted it.
-        asked: operation, model and digest of the input: what two requests with one idempotency key
-            have in common.
+        asked: operation, model, digests of the input and of the parameters: what two requests with
+            one idempotency key have in common.
         token: the client's idempotency key, if any.
         form: the form of the result unless another one is asked for; None for the input's own.
         warnings: of the reader, sent with the result.

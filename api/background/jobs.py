@@ -69,11 +69,14 @@ class InferenceJobs:
         self._held: dict[str, tuple[Room, int]] = {}
         self._average = 0.0
 
-    def submit(self, work: Work[Any], form: str | None, token: str | None) -> InferenceJob:
+    def submit(
+        self, work: Work[Any], form: str | None, token: str | None, parameters: str
+    ) -> InferenceJob:
         """A new job at the end of its key's queue, or the earlier one with this `token`.
 
         Args:
             form: of the result, unless the client asks for another one.
+            parameters: tells what is asked for of the same input, see `InferenceJob.asked`.
 
         Raises:
             Refusal: too many jobs or bytes are held (503).
@@ -81,7 +84,7 @@ class InferenceJobs:
             InvalidParameter: the earlier one asks for something else.
         """
         owner, digest = _owner(), record.known("input_sha256")
-        asked = f"{work.operation} {work.model.bundle.name} {digest}"
+        asked = f"{work.operation} {work.model.bundle.name} {digest} {parameters}"
         if token and (earlier := self._with_token(owner, token)):
             if earlier.asked != asked:
                 raise InvalidParameter(KEY_REUSED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
@@ -49,6 +50,7 @@ class Asked:
         accept: the header ``Accept``.
         later: whether the answer may come in the background.
         token: the header ``Idempotency-Key``.
+        parameters: tells other values of parts and parameters, see `_parameters`; empty at once.
     """
 
     engine: Engine
@@ -57,6 +59,7 @@ class Asked:
     accept: str | None
     later: bool
     token: str | None
+    parameters: str
 
     def form_of(self, offered: Sequence[str]) -> str:
         """The form of the answer, one of `offered`; see `api.encoding.negotiate`.
@@ -75,7 +78,7 @@ class Asked:
         return await self.engine.run("encode", lambda: work.encode(result, form))
 
     def _submitted(self, work: Work[Any]) -> Response:
-        job = self.jobs.submit(work, self.format, self.token)
+        job = self.jobs.submit(work, self.format, self.token, self.parameters)
         note(job=job.id)
         view = InferenceJobView.of(job, self.jobs)
         headers = {
@@ -101,11 +104,27 @@ async def asked(
     later = asynchronous in ("", "1", "true") or _prefers_async(request.headers.getlist("prefer"))
     later = later and not engine.settings.inference_only
     jobs: InferenceJobs = request.app.state.inference_jobs
+    parameters = await _parameters(request) if later else ""
     with jobs.expecting(idempotency_key if later else None):
-        yield Asked(engine, jobs, format, accept, later, idempotency_key)
+        yield Asked(engine, jobs, format, accept, later, idempotency_key, parameters)
 
 
 AskedDependency = Annotated[Asked, Depends(asked)]
+
+
+#: What does not change the result of a job, which is kept in all forms.
+_OF_THE_ANSWER = ("format", "async")
+
+
+async def _parameters(request: Request) -> str:
+    """A hash of what a request says besides its files: the volume, the seed, the poses, ..."""
+    given = [*request.query_params.multi_items(), *(await request.form()).multi_items()]
+    texts = sorted(
+        (name, value)
+        for name, value in given
+        if isinstance(value, str) and name not in _OF_THE_ANSWER
+    )
+    return hashlib.sha256(repr(texts).encode()).hexdigest()
 
 
 def _prefers_async(headers: Sequence[str]) -> bool:

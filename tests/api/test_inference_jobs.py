@@ -323,6 +323,22 @@ def test_a_key_of_another_request_is_refused(models: Path, sliced: bytes) -> Non
         assert again.headers["Location"] == first.headers["Location"]
 
 
+def test_a_key_of_a_request_for_something_else_of_the_image_is_refused(
+    models: Path, sliced: bytes
+) -> None:
+    """Its job would be the result of another volume of the file, or of other options."""
+    series = MedicalImage(np.zeros((2, 16, 16, 1), np.float32), np.eye(4), format="nifti")
+    content = encode_image(series, "nifti")
+    with serve(models) as server:
+        named = {"Idempotency-Key": "a"}
+        first = submit(server, content, f"{SEGMENT}?volume=0", headers=named)
+        for path, data in (("?volume=1", {}), ("?volume=0", {"tta": "true"})):
+            refused = submit(server, content, f"{SEGMENT}{path}", headers=named, data=data)
+            assert code(refused) == (422, "invalid_parameter")
+        again = submit(server, content, f"{SEGMENT}?volume=0&format=json", headers=named)
+        assert again.headers["Location"] == first.headers["Location"]
+
+
 def found_by(server: Running, token: str, **headers: str) -> httpx.Response:
     """The job that a request with this idempotency key has begun."""
     url = f"{server.address}/v1/inference-jobs"
