@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Generic, Protocol, Self, TypeAlias, TypeVar
 
-from caps_med.images.codecs import dicom_layout, zips
+from caps_med.images.codecs import dicom_kinds, dicom_layout, zips
 from caps_med.images.image import Kind
 from caps_med.images.reading import read_at_most
 
@@ -117,6 +117,8 @@ def series_of(
             skipped.append((file, "DICOM without a picture"))
         elif header.get("Modality") == "SEG" and kind == "image":
             skipped.append((file, "a DICOM segmentation"))
+        elif other := _other_kind(str(header["SOPClassUID"]), kind):
+            skipped.append((file, other))
         elif "ImagePositionPatient" not in header:
             single.append(Series(file.parent, (file,), file.stem))
         else:
@@ -127,6 +129,12 @@ def series_of(
         Series(folder, tuple(group), labels[folder, uid]) for (folder, uid), group in groups.items()
     ]
     return [*series, *single], skipped
+
+
+def _other_kind(sop_class: str, kind: Kind) -> str:
+    """Why objects of this SOP class are not of that kind; empty if they may be."""
+    labels = kind == "labels" and dicom_kinds.is_segmentation(sop_class)
+    return "" if labels else dicom_kinds.other_kind(sop_class)
 
 
 def series_of_zip(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydicom.uid import RTDoseStorage
 
 from caps_med.errors import InputTooLarge, InvalidInput
 from caps_med.images import series
@@ -44,9 +45,11 @@ def test_what_has_no_place_in_a_series_is_an_image_by_itself_or_none() -> None:
     (cut, *_) = slices()
     (segments, *_) = slices(Modality="SEG")
     (report, *_) = slices(Rows=None, Columns=None)
+    (dose, *_) = slices(Modality="RTDOSE", SOPClassUID=RTDoseStorage)
     files = [("x0.dcm", radiographs[0]), ("x1.dcm", radiographs[1]), ("cut", cut[:400])]
-    images, left_out = found(*files, ("seg.dcm", segments), ("report", report))
+    images, left_out = found(*files, ("seg.dcm", segments), ("report", report), ("dose", dose))
     assert images == [("x0", ["x0.dcm"]), ("x1", ["x1.dcm"]), ("cut", ["cut"])]
+    assert left_out.pop("dose").startswith("a dose (RT Dose) is no image")
     assert left_out == {"seg.dcm": "a DICOM segmentation", "report": "DICOM without a picture"}
 
 

@@ -82,26 +82,33 @@ def is_segmentation(sop_class: str) -> bool:
     return sop_class in SEGMENTATIONS
 
 
-def check_image(header: Dataset) -> None:
-    """Refuse every object that is no image, and images that hold several in one frame.
+def other_kind(sop_class: str) -> str:
+    """What objects of this SOP class are, and what reads them; empty if they are images.
 
     An SOP class that is missing, or is a manufacturer's own, counts as an image: old files name
     none.
+    """
+    if is_segmentation(sop_class):
+        return _SEGMENTATION
+    if not sop_class.startswith(_STORAGE):
+        return ""
+    number = sop_class.removeprefix(_STORAGE)
+    if number in _IMAGES:
+        return ""
+    name = UID(sop_class).name
+    return _OTHERS.get(number, f"{name if name != sop_class else 'this object'} is no image")
+
+
+def check_image(header: Dataset) -> None:
+    """Refuse every object that is no image, and images that hold several in one frame.
 
     Raises:
         IsSegmentation, NoImage: it is another kind of object; the message says what reads it.
         UnsupportedFormat: it is a mosaic, or tiles of a larger picture.
     """
     sop_class = str(header.get("SOPClassUID") or "")
-    if is_segmentation(sop_class):
-        raise IsSegmentation(f"DICOM: {_SEGMENTATION}")
-    if sop_class.startswith(_STORAGE):
-        number = sop_class.removeprefix(_STORAGE)
-        if number in _OTHERS:
-            raise NoImage(f"DICOM: {_OTHERS[number]}")
-        if number not in _IMAGES:
-            name = UID(sop_class).name
-            raise NoImage(f"DICOM: {name if name != sop_class else 'this object'} is no image")
+    if other := other_kind(sop_class):
+        raise (IsSegmentation if is_segmentation(sop_class) else NoImage)(f"DICOM: {other}")
     if _is_mosaic(header):
         raise UnsupportedFormat(f"DICOM: {_MOSAIC}")
     if _is_tiled(header, sop_class):
