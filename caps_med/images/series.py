@@ -86,7 +86,8 @@ def header_in(content: BinaryIO, whole: bool) -> Header | None:
         return past
 
     try:
-        read = read_partial(content, is_past, specific_tags=list(tags))
+        # a file may have no preamble, nor a header of its own
+        read = read_partial(content, is_past, force=True, specific_tags=list(tags))
         found = {name: read.get(name) for name in _TAGS if name in read}
         if read.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
             found["SOPClassUID"] = _DIRECTORY

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
-from pydicom.uid import RTDoseStorage
+from pydicom.uid import UID, ExplicitVRLittleEndian, ImplicitVRLittleEndian, RTDoseStorage
 
 from caps_med.errors import InputTooLarge, InvalidInput
 from caps_med.images import series
 from caps_med.images.series import series_of_zip
 from tests.archives.series import slices
-from tests.images.dicom_files import SERIES, directory_file, placed
+from tests.images.dicom_files import SERIES, dataset, directory_file, encoded, placed
 from tests.zips import zip_of
 
 PIXELS = 24 * 28 * 2
@@ -51,6 +52,21 @@ def test_what_has_no_place_in_a_series_is_an_image_by_itself_or_none() -> None:
     assert images == [("x0", ["x0.dcm"]), ("x1", ["x1.dcm"]), ("cut", ["cut"])]
     assert left_out.pop("dose").startswith("a dose (RT Dose) is no image")
     assert left_out == {"seg.dcm": "a DICOM segmentation", "report": "DICOM without a picture"}
+
+
+@pytest.mark.parametrize("syntax", [ExplicitVRLittleEndian, ImplicitVRLittleEndian])
+@pytest.mark.parametrize("first", ["file header", "data set"])
+def test_files_without_a_preamble_are_a_series(first: str, syntax: UID) -> None:
+    """As `read_image` takes them; each would be a volume of one slice."""
+    files = []
+    for number in range(3):
+        made = dataset(np.zeros((4, 4), "i2"), Modality="CT", **placed(2.5 * number))
+        content = encoded(made, syntax)
+        start = 128 + 4 if first == "file header" else content.index(b"\x08\x00\x16\x00")
+        files.append((f"{number}.dcm", content[start:]))
+    images, left_out = found(*files)
+    assert [names for _, names in images] == [["0.dcm", "1.dcm", "2.dcm"]]
+    assert left_out == {}
 
 
 @pytest.mark.parametrize("length", [None, 600])
