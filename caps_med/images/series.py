@@ -120,7 +120,7 @@ def series_of(
             skipped.append((file, "a DICOM segmentation"))
         elif other := _other_kind(str(header["SOPClassUID"]), kind):
             skipped.append((file, other))
-        elif "ImagePositionPatient" not in header:
+        elif not header.get("ImagePositionPatient"):
             single.append(Series(file.parent, (file,), file.stem))
         else:
             key = (file.parent, str(header.get("SeriesInstanceUID", "")))

@@ -42,7 +42,7 @@ def test_the_beginnings_of_files_tell_their_series() -> None:
 def test_what_has_no_place_in_a_series_is_an_image_by_itself_or_none() -> None:
     """A beginning that ends too early does not say that there is no picture."""
     unplaced: dict[str, Any] = dict.fromkeys(placed(0.0))
-    radiographs = slices(**unplaced)[:2]
+    radiographs = [slices(**unplaced)[0], slices(ImagePositionPatient="")[0]]
     (cut, *_) = slices()
     (segments, *_) = slices(Modality="SEG")
     (report, *_) = slices(Rows=None, Columns=None)
