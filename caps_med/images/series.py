@@ -112,13 +112,13 @@ def series_of(
     single: list[Series[FileT]] = []
     skipped: list[tuple[FileT, str]] = []
     for file, header in files:
-        if "SOPClassUID" not in header:
+        if not {"SOPClassUID", "Rows"} & set(header):  # old files name no class
             single.append(Series(file.parent, (file,), file.stem))
         elif "Rows" not in header:
             skipped.append((file, "DICOM without a picture"))
         elif header.get("Modality") == "SEG" and kind == "image":
             skipped.append((file, "a DICOM segmentation"))
-        elif other := _other_kind(str(header["SOPClassUID"]), kind):
+        elif other := _other_kind(str(header.get("SOPClassUID") or ""), kind):
             skipped.append((file, other))
         elif not header.get("ImagePositionPatient"):
             single.append(Series(file.parent, (file,), file.stem))

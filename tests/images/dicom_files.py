@@ -95,7 +95,7 @@ def enhanced(array: Array, corner: tuple[float, float], heights: Sequence[float]
 def encoded(made: Dataset, syntax: UID = ExplicitVRLittleEndian, preamble: bytes = b"") -> bytes:
     """The content of a file."""
     made.file_meta.TransferSyntaxUID = syntax
-    made.file_meta.MediaStorageSOPClassUID = made.SOPClassUID
+    made.file_meta.MediaStorageSOPClassUID = made.get("SOPClassUID", CTImageStorage)
     made.file_meta.MediaStorageSOPInstanceUID = made.SOPInstanceUID
     file = io.BytesIO()
     made.save_as(

@@ -69,6 +69,12 @@ def test_files_without_a_preamble_are_a_series(first: str, syntax: UID) -> None:
     assert left_out == {}
 
 
+def test_old_files_that_name_no_class_are_a_series() -> None:
+    """As `read_image` takes them."""
+    files = [(str(n), one) for n, one in enumerate(slices(SOPClassUID=None))]
+    assert [names for _, names in found(*files)[0]] == [["0", "1", "2"]]
+
+
 @pytest.mark.parametrize("length", [None, 600])
 def test_a_directory_of_files_is_no_image(length: int | None) -> None:
     """Nor is its beginning, which ends within the list of files."""
