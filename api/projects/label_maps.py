@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from api.projects.records import Image
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, encode_image, label_palette, match_labels
-from caps_med.images.placing import on_one_grid
+from caps_med.images.placing import on_one_grid, placed_on
 from caps_med.images.slices import SliceStack, slice_count
 
 
@@ -55,6 +55,9 @@ def kept(labels: MedicalImage, image: Image) -> KeptLabels:
 def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> MedicalImage:
     """An uploaded label map, if it lies on the image's grid and its ids are known.
 
+    A segmentation that names its labels (DICOM SEG, NRRD of Slicer) may leave out what has none,
+    and have its axes run the other way.
+
     Raises:
         InvalidInput: it has another size or affine.
         UnknownLabel: it holds an id that the project does not know.
@@ -62,13 +65,16 @@ def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> Medi
     if len(image.shape) == 2 and labels.spatial_dims == 3 and slice_count(labels) == 1:
         picture = SliceStack.from_image(labels).array[0]  # a picture as NIfTI keeps it
         labels = replace(labels, array=picture, affine=np.eye(4), origin=None)
+    affine = image.geometry
+    if labels.names and affine is not None:
+        nothing = np.broadcast_to(np.uint8(0), (1, *image.shape))
+        labels = placed_on(labels, MedicalImage(nothing, affine, kind="labels"))
     shape = labels.spatial_shape
     if shape != image.shape:
         raise InvalidInput(
             f"the label map has the size {shape}, its image {image.shape}: resample it to the "
             "image's voxels first"
         )
-    affine = image.geometry
     if affine is not None and not on_one_grid(labels.affine, affine):
         raise InvalidInput(
             "the label map and its image have different affines: resample the label map, or copy "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,30 @@ def test_a_volume_keeps_its_geometry(client: httpx.Client, create: Create, volum
     slice_ = client.get(image, params={"format": "png", "slice": 1})
     assert slice_.headers["Caps-Med-Slices"] == "3"
     assert read_image(slice_.content).spatial_shape == (28, 20)
+
+
+def test_a_segmentation_may_leave_out_slices_without_labels(
+    client: httpx.Client, create: Create, volume: bytes
+) -> None:
+    """As most programs write DICOM SEG; what lies between the voxels of the image is refused."""
+    project = create()
+    (image,) = add(client, project, {"scan.nii.gz": volume})
+    names = {int(label): name for label, name in client.get(project).json()["labels"].items()}
+    source = read_image(volume)
+    whole = np.zeros((1, 20, 28, 3), np.uint8)
+    whole[:, 4:9, 4:9, 1] = 1
+    affine = source.affine.copy()
+    affine[:3, 3] += affine[:3, 2]  # of the slice with labels alone
+    part = MedicalImage(whole[..., 1:2], affine, kind="labels", names=names)
+    first = {"If-None-Match": "*"}
+    content = encode_image(part, "nrrd")
+    assert client.put(f"{image}/labels", content=content, headers=first).status_code == 201
+    kept = read_image(client.get(f"{image}/labels").content, kind="labels")
+    assert (kept.array == whole).all() and np.allclose(kept.affine, source.affine)
+    affine[:3, 3] += affine[:3, 2] / 2
+    between = encode_image(replace(part, affine=affine), "nrrd")
+    refused = client.put(f"{image}/labels", content=between, headers={"If-Match": '"1"'})
+    assert refused.status_code == 422 and "are not those of the image" in refused.json()["detail"]
 
 
 def test_a_slice_without_a_format_is_one_of_the_file(
