@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ SEGMENTER: Mapping[str, Any] = {
 }
 #: Cases that a message names.
 NAMED = 3
+#: The stage that looks at the data. All later ones are based on them.
+CHECK = "check"
 
 
 class AugmentConfig(BaseModel):
@@ -95,11 +98,12 @@ class AugmentFolder:
         """
         file = self.work / "order.json"
         wanted = config.model_dump(mode="json")
-        if not file.exists():
+        if not self._begun():
             if self.out.exists() and any(p for p in self.out.iterdir() if p != self.work):
                 raise InvalidParameter(
                     f"--out {self.out}: the folder is not empty; name another one"
                 )
+            shutil.rmtree(self.work / "done", ignore_errors=True)
             write_text(file, json.dumps(wanted, indent=2) + "\n")
             return False
         before = json.loads(file.read_text(encoding="utf-8"))
@@ -112,6 +116,10 @@ class AugmentFolder:
             )
         self._tidy()
         return True
+
+    def _begun(self) -> bool:
+        """Whether data and values have been accepted: before, others may be given instead."""
+        return any(file.stem != CHECK for file in (self.work / "done").glob("*.json"))
 
     def require_cases(self, cases: Mapping[str, Mapping[str, str]]) -> None:
         """Refuse to go on with other data: what was trained on could be tested on.

@@ -23,7 +23,7 @@ from caps_med.printing import print_line
 from caps_med.wording import counted
 from training.atomic import write_text
 from training.augment.benefit import Benefit, compare
-from training.augment.config import AugmentConfig, AugmentFolder
+from training.augment.config import CHECK, AugmentConfig, AugmentFolder
 from training.augment.estimate import duration
 from training.augment.generate import (
     GeneratedImage,
@@ -78,7 +78,7 @@ def _augment(
     # the training images are chosen before the check, whose one pass gives them a card, too
     apart = test_groups(whole) if config.holds_out_test else frozenset()
     training = whole.subset(set(whole.groups) - apart) if apart else whole
-    folder.once("check", lambda: _check(whole, console))
+    folder.once(CHECK, lambda: _check(whole, console))
     parts = split(config, whole, training)
     run = AugmentRun(config, folder, parts, models, console)
     _print_stage(

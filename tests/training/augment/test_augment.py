@@ -322,6 +322,22 @@ def test_broken_data_are_refused_with_what_is_wrong(phantoms: Path, tmp_path: Pa
         augment(configured(data), tmp_path / "out", None, QUIET)
 
 
+def test_what_was_refused_before_anything_was_done_may_be_corrected(
+    phantoms: Path, models: Path, tmp_path: Path
+) -> None:
+    """Another command for the same folder is one that goes on, unless nothing was begun."""
+    (tmp_path / "data").mkdir()
+    out = tmp_path / "out"
+    task = {"model": "tiny-synthesis", "judge_model": "tiny-segmentation"}
+    with pytest.raises(InvalidInput, match="the layout is not supported"):
+        augment(configured(tmp_path / "data"), out, models, QUIET)
+    with pytest.raises(ValueError, match="a model for synthesis is needed"):
+        augment(configured(phantoms, model="tiny-segmentation"), out, models, QUIET)
+    with pytest.raises(InvalidInput, match="the label map holds the ids 1"):
+        augment(configured(phantoms, **task), out, models, QUIET)
+    assert AugmentFolder(out).open(configured(phantoms, count=5)) is False
+
+
 #: Module of training/ -> what it reads label maps for.
 PURPOSES = {
     "data/check/check.py": "discovery and check",
