@@ -11,6 +11,7 @@ from training.data.classified.layouts import CERTAIN, SUPPORTED
 from training.data.dataset import Dataset, open_dataset
 from training.data.interpretation import Interpretation
 from training.data.layouts import SUPPORTED as SUPPORTED_WITH_LABELS
+from training.data.layouts.folders import no_label_maps
 from training.data.unsupported import UNSUPPORTED
 
 Track: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
@@ -40,5 +41,5 @@ def open_any(
     if not dataset.cases and (classes := find_classified(path, track=track)) is not None:
         return classes
     if dataset.layout == UNSUPPORTED:  # of neither kind
-        return nothing_found(path, SUPPORTED_WITH_LABELS, SUPPORTED)
+        return nothing_found(path, SUPPORTED_WITH_LABELS, SUPPORTED, hinted=no_label_maps(path))
     return dataset

@@ -25,6 +25,7 @@ from tests.training.data.pairs import (
 from training.data import load_source, open_dataset
 from training.data.check.card import DataCard
 from training.data.layouts import discover
+from training.data.opening import open_any
 
 PAIRS = draw_pairs()
 
@@ -349,8 +350,20 @@ def test_the_error_lists_what_was_found_and_the_supported_layouts(tmp_path: Path
         discover(tmp_path)
     write(PAIRS["axon-00"][0], tmp_path / "a.png")
     (tmp_path / "results").mkdir()
-    with pytest.raises(InvalidInput, match=r"Found: a.png, results/\.\n.*label maps:\n  images/"):
+    with pytest.raises(InvalidInput, match=r"results/\. .* no label maps\.\n.*maps:\n  images/"):
         discover(tmp_path)
+    write(PAIRS["axon-00"][1], tmp_path / "ground truth" / "b.png")
+    with pytest.raises(InvalidInput, match=r"Found: a.png, ground truth/, results/\.\n"):
+        discover(tmp_path)
+
+
+def test_images_without_label_maps_are_not_taken_for_images_to_classify(tmp_path: Path) -> None:
+    write(PAIRS["axon-00"][0], tmp_path / "images" / "a.png")
+    error = "no label maps. All images are in images/: to classify them, put those of each class"
+    (found,) = open_any(tmp_path).findings
+    assert error in found.what and not found.what.endswith(".")
+    (found,) = open_dataset(tmp_path).findings
+    assert found.what.endswith("no label maps")
 
 
 def _listed(rows: list[tuple[int, str]], name: str) -> Callable[[Path], Path]:

@@ -132,6 +132,7 @@ class _Survey:
         ]
         if cases.error:
             what, _, fix = cases.error.partition("\n")
+            what = what.removesuffix(".")
             fix = fix or "correct the description of the data set"
             self._findings.append(finding("layout", "", what, fix))
         self._findings += _divided(cases)

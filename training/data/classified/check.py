@@ -177,6 +177,7 @@ class _Survey:
     def _of_files(self) -> Iterator[Finding]:
         if self.dataset.error:
             what, _, fix = self.dataset.error.partition("\n")
+            what = what.removesuffix(".")
             yield finding("layout", "", what, fix or "correct the files")
         for one in self.dataset.unusable:
             yield finding("unusable", self._file(FileRef(one.path)), one.what, one.fix)

@@ -124,11 +124,12 @@ def open_classified(data: str | Path, track: Track[ClassifiedImage] = iter) -> C
     return found or nothing_found(path, SUPPORTED)
 
 
-def nothing_found(path: Path, *supported: str) -> ClassifiedDataset:
+def nothing_found(path: Path, *supported: str, hinted: str = "") -> ClassifiedDataset:
     """A data set without images, whose error says what is there and what is supported.
 
     Args:
         supported: see `unsupported`.
+        hinted: what is amiss if the data are of another kind; a sentence.
     """
-    error = unsupported(path, *supported, hint=hint(path))
+    error = unsupported(path, *supported, hint=f"{hinted} {hint(path)}".strip())
     return ClassifiedDataset(path.name, path, UNSUPPORTED, (), (), error=error, data=str(path))

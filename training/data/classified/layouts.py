@@ -229,7 +229,10 @@ def hint(path: Path) -> str:
     folders = [folder for folder in _folders(path) if entries(folder)[0]]
     if len(folders) == 1 or (not folders and entries(path, deep=False)[0]):
         where = f"in {folders[0].name}/" if folders else "in no folder of a class"
-        return f"All images are {where}: put those of each class, two at least, into a folder."
+        return (
+            f"All images are {where}: to classify them, put those of each class, two at least, "
+            "into a folder."
+        )
     return ""
 
 

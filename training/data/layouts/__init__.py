@@ -14,7 +14,7 @@ from caps_med.errors import InvalidInput
 from caps_med.images import names_beside
 from training.data.cases import Case, Cases, FileRef
 from training.data.layouts.described import DESCRIPTION, SPLITS, data_list, decathlon, nnunet
-from training.data.layouts.folders import one_folder, paired_folders
+from training.data.layouts.folders import no_label_maps, one_folder, paired_folders
 from training.data.layouts.naming import entries
 from training.data.layouts.stacks import npy_stacks, with_stacks
 from training.data.segments import with_segments
@@ -57,7 +57,7 @@ def discover(path: Path) -> Cases:
         if found is not None:
             cases = with_segments(with_stacks(found))
             return replace(cases, strangers=_strangers(cases))
-    raise UnknownLayout(unsupported(path, SUPPORTED))
+    raise UnknownLayout(unsupported(path, SUPPORTED, hint=no_label_maps(path)))
 
 
 def _strangers(cases: Cases) -> tuple[Path, ...]:

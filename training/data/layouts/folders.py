@@ -75,6 +75,19 @@ def one_folder(folder: Path) -> Cases | None:
     return _as_cases(folder, "label maps next to their images", pairing, unusable)
 
 
+def no_label_maps(path: Path) -> str:
+    """A sentence that says so, if there are images without anything that looks like labels."""
+    found = entries(path)[0] if path.is_dir() else []
+    if not found or any(_of_labels(entry.path.relative_to(path)) for entry in found):
+        return ""
+    return "There are images, but no label maps."
+
+
+def _of_labels(path: Path) -> bool:
+    stem = path.name.partition(".")[0]
+    return is_label_name(stem) or any(_words(folder) & _LABEL_WORDS for folder in path.parents)
+
+
 def _as_cases(folder: Path, layout: str, pairing: Pairing, unusable: list[Unpaired]) -> Cases:
     return Cases(
         folder.name,
