@@ -42,7 +42,11 @@ Overwrite: TypeAlias = Annotated[
     bool, typer.Option("--overwrite", help="Overwrite existing files.")
 ]
 ModelName: TypeAlias = Annotated[
-    str, typer.Option("--model", help="Name of the model, or of one version of it: NAME@3.")
+    str,
+    typer.Option(
+        "--model",
+        help="Name of the model, as `caps-med models list` shows it, or of one version: NAME@3.",
+    ),
 ]
 Models: TypeAlias = Annotated[
     Path | None,
