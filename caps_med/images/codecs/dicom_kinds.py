@@ -8,12 +8,12 @@ SOP classes: DICOM PS3.4, table B.5-1 and PS3.6, table A-1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from pydicom.dataset import Dataset
-from pydicom.uid import UID
+from typing import TYPE_CHECKING, Any
 
 from caps_med.errors import CapsMedError, InvalidInput, UnsupportedFormat
+
+if TYPE_CHECKING:
+    from pydicom.dataset import Dataset
 
 _STORAGE = "1.2.840.10008.5.1.4.1.1."
 #: The SOP classes whose frames are label maps: Segmentation, Label Map Segmentation.
@@ -95,6 +95,8 @@ def other_kind(sop_class: str) -> str:
     number = sop_class.removeprefix(_STORAGE)
     if number in _IMAGES:
         return ""
+    from pydicom.uid import UID
+
     name = UID(sop_class).name
     return _OTHERS.get(number, f"{name if name != sop_class else 'this object'} is no image")
 
