@@ -56,7 +56,10 @@ CODES: Mapping[str, tuple[Severity, str]] = {
         "the label 255 among others, or one called ignore, which often means 'not labelled'",
     ),
     "sides": ("warning", "labels that differ in nothing but the side on which they lie"),
-    "too_few": ("warning", "only one case: none can be held out"),
+    "too_few": (
+        "warning",
+        "only one case: a part of it is held out, which says little about other images",
+    ),
     "one_class": ("error", "images for classification that all have the same class"),
     "unusable": ("error", "a list entry without an image or a known class"),
     "class_conflict": ("warning", "the same image in two classes"),
