@@ -39,7 +39,7 @@ from caps_med.convolutions.winograd_kernels import (
     transform_back,
     transform_kernels,
 )
-from caps_med.native.compile import LINE, Array
+from caps_med.native.compile import Array, aligned
 from caps_med.native.threads import thread_map
 from caps_med.routing.autograd import derived_once
 
@@ -166,7 +166,9 @@ def _convolve(
     source = _array(maps)
     out_channels = weight.shape[1 if geometry.transposed else 0]
     sizes = [stop - start for start, stop in window.box]
-    result = _empty((len(maps), *sizes, out_channels))
+    # PyTorch asks for aligned memory, for which GNU's allocator takes no freed block of that size:
+    # votes of layer after layer, which are as large, would each take memory of their own
+    result = torch.from_numpy(aligned((len(maps), *sizes, out_channels), source))
     target = _with_planes(result).numpy()
     added = _flat(weight.new_zeros(out_channels) if bias is None else bias)
     shifts = [
@@ -226,18 +228,6 @@ def _array(maps: Tensor) -> Array:
     """``[N, D, H, W, C]``; shares memory if it can."""
     array: Array = _with_planes(maps.detach().movedim(1, -1)).contiguous().numpy()
     return array
-
-
-def _empty(shape: Sequence[int]) -> Tensor:
-    """A tensor of float32 that starts on a cache line, in memory that NumPy allocates.
-
-    PyTorch asks for aligned memory, for which GNU's allocator takes no freed block of the same
-    size. Votes of layer after layer, which are as large, would each take memory of their own.
-    """
-    count, spare = math.prod(shape), LINE // 4
-    room = np.empty(count + spare, np.float32)
-    start = -(room.ctypes.data // 4) % spare
-    return torch.from_numpy(room[start : start + count].reshape(shape))
 
 
 def _flat(tensor: Tensor) -> Array:

@@ -247,6 +247,12 @@ def _by_tiles(
     return convolve(maps, weight, bias, geometry, window)
 
 
+def in_graph() -> bool:
+    """Whether a graph is compiled, exported or traced, which is for other sizes and values, too."""
+    tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # no stubs
+    return torch.compiler.is_compiling() or tracing
+
+
 def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:
     """What a layer with padding by zeros returns in a window; `maps` is what that reads."""
     weight, bias = layer.weight, layer.bias
@@ -266,8 +272,7 @@ def _left_to_pytorch(maps: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     that `torch.func` transforms, other types and devices.
     """
     return (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # PyTorch's own
+        in_graph()
         or not (maps.device.type == weight.device.type == "cpu")
         or torch.is_autocast_enabled("cpu")
         or not (maps.dtype == weight.dtype == torch.float32)

@@ -45,13 +45,16 @@ def _compiled(function: Function, **options: bool) -> Any:  # noqa: ANN401 - Num
     return compiler(function)
 
 
-@inlined
-def empty(shape: Any, like: Array) -> Array:  # noqa: ANN401 - a tuple of any length
+def aligned(shape: Any, like: Array) -> Array:  # noqa: ANN401 - a tuple of any length
     """An empty array of the type of `like` that starts on a cache line."""
     size, step = 1, LINE // like.itemsize
     for length in shape:
         size *= length
     room = np.empty(size + step, like.dtype)
     start = -(room.ctypes.data // like.itemsize) % step
-    aligned: Array = room[start : start + size].reshape(shape)
-    return aligned
+    array: Array = room[start : start + size].reshape(shape)
+    return array
+
+
+#: `aligned` for kernels.
+empty = inlined(aligned)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.layers import ConvCapsule
-from caps_med.layers.spatial import tiled_conv_type, tiled_transposed_conv_type
+from caps_med.layers.spatial import in_graph, tiled_conv_type, tiled_transposed_conv_type
 from caps_med.routing import Routing
 
 #: Slope of the leaky rectifier below zero, as in MONAI's BasicUNet.
@@ -207,8 +207,7 @@ def _is_channels_last(maps: Tensor) -> bool:
 
 def _is_large(maps: Tensor) -> bool:
     """Whether there are more positions than `_SUMMED`; graphs are for any number."""
-    in_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # PyTorch's own
-    return not in_graph and math.prod(maps.shape[2:]) > _SUMMED
+    return not in_graph() and math.prod(maps.shape[2:]) > _SUMMED
 
 
 def halved(maps: Tensor) -> Tensor:

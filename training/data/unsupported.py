@@ -22,6 +22,12 @@ def unsupported(path: Path, *supported: str, hint: str = "") -> str:
     return "\n".join([f"{first} {hint}".rstrip(), *supported])
 
 
+def what_and_fix(error: str) -> tuple[str, str]:
+    """An error of a layout as a finding has it: what is amiss, and the lines that help, if any."""
+    what, _, fix = error.partition("\n")
+    return what.removesuffix("."), fix
+
+
 def _content(path: Path) -> str:
     if path.is_file():
         return "a file that is not a .json or .csv list"

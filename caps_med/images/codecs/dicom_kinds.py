@@ -95,7 +95,7 @@ def other_kind(sop_class: str) -> str:
     number = sop_class.removeprefix(_STORAGE)
     if number in _IMAGES:
         return ""
-    from pydicom.uid import UID
+    from pydicom.uid import UID  # not for a service that starts, which sorts no files yet
 
     name = UID(sop_class).name
     return _OTHERS.get(number, f"{name if name != sop_class else 'this object'} is no image")

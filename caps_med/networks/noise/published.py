@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers.initialization import initialize
-from caps_med.layers.spatial import conv_type
+from caps_med.layers.spatial import conv_type, in_graph
 from caps_med.networks.gan_layers import conv_capsule
 from caps_med.networks.noise.source import NoiseSource
 
@@ -73,8 +73,7 @@ class BroadcastConvNoise(NoiseSource):
     def channel(self, z: Tensor, fields: Tensor) -> Tensor:
         """See `NoiseSource.channel`."""
         spatial = fields.shape[2:]
-        traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        whole = traced or torch.is_grad_enabled()
+        whole = in_graph() or torch.is_grad_enabled()
         size = spatial if whole else [min(edge, self._distinct) for edge in spatial]
         field = z.view(*z.shape, *(1 for _ in size)).expand(-1, -1, *size)
         maps = F.leaky_relu(self.conv_noise(field), 0.01)

@@ -22,6 +22,7 @@ from training.data.check.findings import Consistency, Finding, card_findings, fi
 from training.data.check.instances import InstanceSurvey
 from training.data.check.sides import SideSurvey, sides_findings
 from training.data.reading import BrokenCase, encoding_of, read_case
+from training.data.unsupported import what_and_fix
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 
 #: A label map is taken for a photograph if it has more distinct values than the first, and if the
@@ -131,8 +132,7 @@ class _Survey:
             finding("unpaired", _name(one.path, cases), one.what, one.fix) for one in cases.unpaired
         ]
         if cases.error:
-            what, _, fix = cases.error.partition("\n")
-            what = what.removesuffix(".")
+            what, fix = what_and_fix(cases.error)
             fix = fix or "correct the description of the data set"
             self._findings.append(finding("layout", "", what, fix))
         self._findings += _divided(cases)

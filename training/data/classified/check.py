@@ -23,6 +23,7 @@ from training.data.check.findings import Finding, finding
 from training.data.classified.images import ClassifiedImage, ClassifiedImages
 from training.data.classified.reading import read
 from training.data.classified.sheet import ClassSheet
+from training.data.unsupported import what_and_fix
 
 #: The largest class has over this many times the images of the smallest.
 IMBALANCE = 10
@@ -176,8 +177,7 @@ class _Survey:
 
     def _of_files(self) -> Iterator[Finding]:
         if self.dataset.error:
-            what, _, fix = self.dataset.error.partition("\n")
-            what = what.removesuffix(".")
+            what, fix = what_and_fix(self.dataset.error)
             yield finding("layout", "", what, fix or "correct the files")
         for one in self.dataset.unusable:
             yield finding("unusable", self._file(FileRef(one.path)), one.what, one.fix)

@@ -159,6 +159,7 @@ def training_step(
         recipe, source, models, lambda weights, own: _other_noise(weights, own, source)
     )
     assert isinstance(generator, SynthesisNetwork)  # noqa: S101 - of this recipe
+    # runs of older versions in bfloat16, whose recipes lack `whole_batches`, had whole ones, too
     generator.whole_training_batches |= recipe.whole_batches or recipe.precision == "bfloat16"
     style = _style(crops, recipe, source, generator)
     if recipe.codes and style is not None:
