@@ -35,10 +35,16 @@ def touching_borders(ids: Array) -> Array:
 
     Of `skimage.segmentation.find_boundaries` in mode ``outer`` the part inside the objects: the
     rest lies in the background. Of integers of 64 bits it takes the background for another object.
+
+    Without these pixels no two objects are connected, corners included. In a plane neighbours share
+    an edge. In a volume they share a face or an edge: surfaces that touch along a diagonal of the
+    voxels would else leave voxels of both that meet at a corner.
     """
     from skimage.segmentation import find_boundaries
 
-    return np.asarray(find_boundaries(ids.astype(np.int32), mode="outer") & (ids > 0))
+    axes = sum(edge > 1 for edge in ids.shape)  # a volume of a single slice is a plane
+    found = find_boundaries(ids.astype(np.int32), connectivity=max(1, axes - 1), mode="outer")
+    return np.asarray(found & (ids > 0))
 
 
 def separate_objects(ids: Array) -> int:

@@ -92,6 +92,18 @@ def test_borders_tell_touching_objects_apart(seed: int) -> None:
     assert either.detection_f1 == 1  # connected components of both
 
 
+@pytest.mark.parametrize("direction", [(0, 0, 1), (0, 1, 1), (1, 1, 1), (1, 2, 3), (10, 9, 10)])
+def test_borders_tell_touching_objects_of_a_volume_apart(direction: tuple[int, ...]) -> None:
+    """Two balls that touch along any direction, also that of a diagonal of the voxels."""
+    way = 5 * np.array(direction) / np.linalg.norm(direction)
+    places = np.moveaxis(np.indices((25, 25, 25)), 0, -1) - 12
+    below, above = (np.linalg.norm(places - side * way, axis=-1) for side in (-1, 1))
+    ids = (np.where(below <= above, 1, 2) * (np.minimum(below, above) < 6.5)).astype(np.uint8)
+    truth = as_classes(labels_of(ids), "borders")
+    found, _ = score_case(truth, truth, [1, 2], objects=ObjectIds(labels_of(ids), True))
+    assert found.objects_found == 2 and found.detection_f1 == 1
+
+
 def test_borders_alone_are_no_objects() -> None:
     nothing = np.zeros((5, 5), bool)
     assert not divided(nothing, ~nothing).any()
