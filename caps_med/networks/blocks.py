@@ -34,12 +34,14 @@ class InstanceNorm(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """``[B, C, *S]`` -> the same shape."""
-        if not _is_channels_last(maps):
+        if _is_channels_last(maps) and not _is_large(maps):
+            found = [self._of_one(one) for one in maps.split(1)]
+            return found[0] if len(found) == 1 else torch.cat(found)
+        if maps.device.type != "cpu" or in_graph():
             return self._of_each(maps)
-        if _is_large(maps):  # one axis: of several, PyTorch reads some gradients in a wrong layout
-            return self._of_each(maps.flatten(2)).view(maps.shape)
-        found = [self._of_one(one) for one in maps.split(1)]
-        return found[0] if len(found) == 1 else torch.cat(found)
+        # one axis: of several, PyTorch reads the gradient of a single sample in the maps' layout,
+        # whatever its own
+        return self._of_each(maps.flatten(2)).view(maps.shape)
 
     def _of_each(self, maps: Tensor) -> Tensor:
         return torch.instance_norm(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import pytest
@@ -135,7 +136,7 @@ def test_a_single_position_is_normalized_to_the_offset() -> None:
 @pytest.mark.parametrize("size", [(16, 16), (600, 600), (72, 72, 72)])
 def test_normalization_does_not_depend_on_the_layout(size: tuple[int, ...]) -> None:
     """Channels last, PyTorch adds all positions to one sum, and loses digits where there are many;
-    a gradient in another layout than the maps it may read wrongly."""
+    the gradient of a single sample it reads wrongly if that has another layout than the maps."""
     torch.manual_seed(0)
     last = torch.channels_last if len(size) == 2 else torch.channels_last_3d
     maps, norm = torch.randn(1, 4, *size) + 1, InstanceNorm(4)
@@ -143,10 +144,26 @@ def test_normalization_does_not_depend_on_the_layout(size: tuple[int, ...]) -> N
     exact = maps.double().requires_grad_()
     expected = F.instance_norm(exact)
     (derivative,) = torch.autograd.grad(expected, exact, grad.double())
-    ours = maps.contiguous(memory_format=last).requires_grad_()
-    for above in (grad, grad.contiguous(memory_format=last)):
-        found = norm(ours)
+    layouts = torch.contiguous_format, last
+    for layout, layout_above in itertools.product(layouts, layouts):
+        ours = maps.contiguous(memory_format=layout).requires_grad_()
+        found, above = norm(ours), grad.contiguous(memory_format=layout_above)
         torch.testing.assert_close(found, expected.float(), rtol=0, atol=1e-5)
         torch.testing.assert_close(
             torch.autograd.grad(found, ours, above)[0], derivative.float(), rtol=0, atol=1e-5
         )
+
+
+@pytest.mark.parametrize("name", ["UCaps", "ConvCaps"])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_gradients_of_a_single_image_are_right(name: str, dims: int) -> None:
+    """Capsules return gradients channels last, whatever the layout of the maps below."""
+    torch.manual_seed(0)
+    network = build_network(name, {"spatial_dims": dims, "atoms": 2, "out_channels": 3}).double()
+    image = torch.rand(1, 1, *(16,) * dims, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(1, 3, *(16,) * dims, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad((network(image) * weight).sum(), image)
+    with torch.no_grad():
+        way = 1e-8 * torch.randn_like(image)
+        change = ((network(image + way) - network(image - way)) * weight).sum() / 2
+    torch.testing.assert_close((gradient * way).sum(), change, rtol=1e-3, atol=0)
