@@ -70,13 +70,18 @@ def leads_outside(folder: Path) -> bool:
 
 
 def _file_names(path: Path) -> Iterator[str]:
-    """What may be a file name in a list: texts inside JSON's lists, cells of a table."""
+    """What may be a file name in a list: texts inside JSON's lists, cells of a table.
+
+    Tables are taken apart as the training does it: by another delimiter, a cell could hide a name.
+    """
+    from training.data.layouts.described import delimiter_of
+
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     if path.suffix.lower() == ".json":
         with suppress(ValueError, RecursionError):  # not JSON: no list either
             yield from _texts(json.loads(text), inside=False)
         return
-    for row in csv.reader(text.splitlines(), delimiter=max("\t;,", key=text.count)):
+    for row in csv.reader(text.splitlines(), delimiter=delimiter_of(text)):
         yield from (cell.strip() for cell in row)
 
 

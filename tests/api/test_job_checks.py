@@ -94,6 +94,17 @@ def test_classified_images_are_checked_as_such(discs: Path, tmp_path: Path) -> N
     assert [one["code"] for one in found["findings"]] == ["outside"]
 
 
+@pytest.mark.parametrize(("delimiter", "other"), [(",", ";"), (";", ","), (",", "\t")])
+def test_no_other_delimiter_hides_the_name_of_a_file(
+    delimiter: str, other: str, tmp_path: Path
+) -> None:
+    """A table was searched with the delimiter of all its rows, and read with that of its header."""
+    rows = [["note", "image", "class"], [other * 20, "/etc/passwd", "benign"]]
+    (tmp_path / "list.csv").write_text("\n".join(map(delimiter.join, rows)))
+    found = inspect(tmp_path, "classification", Options())
+    assert [one["code"] for one in found["findings"]] == ["outside"]
+
+
 def test_a_description_without_outside_files_is_none_that_leads_outside(tmp_path: Path) -> None:
     description = {
         "training": [{"image": "./imagesTr/a.png", "label": "labelsTr/../labelsTr/a.png"}],

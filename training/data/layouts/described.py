@@ -201,7 +201,7 @@ def _decathlon_entries(path: Path) -> list[Any]:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a table; the delimiter is the most frequent candidate in the header row.
+    """The rows of a table, see `delimiter_of`.
 
     Raises:
         InvalidInput: it cannot be read as text.
@@ -210,9 +210,12 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path}: cannot be read as text: {error}") from error
-    first = text.partition("\n")[0]
-    separator = max("\t;,", key=first.count)
-    return list(csv.DictReader(text.splitlines(), delimiter=separator))
+    return list(csv.DictReader(text.splitlines(), delimiter=delimiter_of(text)))
+
+
+def delimiter_of(table: str) -> str:
+    """The delimiter of a table: the most frequent candidate in its header row."""
+    return max("\t;,", key=table.partition("\n")[0].count)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
