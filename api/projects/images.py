@@ -116,12 +116,11 @@ class ProjectImages:
         try:
             decoded = await self._engine.decode([upload.content], "image", choice=choice)
             matched = await to_thread.run_sync(model.image_reader.match_channels, decoded)
+            form, content = await self._engine.run(
+                "encode", lambda: _as_kept(self._unpacked(upload), decoded, choice)
+            )
         except CapsMedError as error:
             raise _about(upload, error) from error
-        limits = self._engine.settings.limits
-        form, content = await self._engine.run(
-            "encode", lambda: _as_kept(zipped.unpacked(upload.content, limits), decoded, choice)
-        )
         affine = None if decoded.spacing is None else tuple(map(float, decoded.affine.ravel()))
         image = Image(
             number=0,
@@ -139,6 +138,12 @@ class ProjectImages:
             warnings=matched.warnings,
         )
         return image, content
+
+    def _unpacked(self, upload: Upload) -> bytes:
+        """The file of an image that has been decoded; of one in a zip, this request holds it."""
+        claim = current()
+        limits = self._engine.settings.limits
+        return zipped.unpacked(upload.content, limits, None if claim is None else claim.add)
 
     async def _labels(self, project: Project, image: Image, upload: Upload) -> KeptLabels:
         try:

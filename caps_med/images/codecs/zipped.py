@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
@@ -14,10 +15,16 @@ from caps_med.images.limits import Limits
 _MOST_FILES = 2
 #: A header has fewer bytes, beside those of its voxels.
 _HEADER_ROOM = 2**16
+#: Of each file in memory: its pieces and the whole, or a part and the image of both.
+_COPIES = 2
 
 
-def unpacked(data: bytes, limits: Limits) -> bytes:
+def unpacked(data: bytes, limits: Limits, admit: Callable[[int], None] | None = None) -> bytes:
     """The content of the one image in a zip; anything else, as a zip of DICOM files, as it is.
+
+    Args:
+        admit: called with the bytes that its files take, before they are inflated; what it raises
+            leaves them packed.
 
     Raises:
         InvalidInput: the zip is broken, or a header names voxels that are not in it.
@@ -33,6 +40,8 @@ def unpacked(data: bytes, limits: Limits) -> bytes:
             return data
         size = sum(one.file_size for one in members)  # which no file of a zip exceeds
         limits.check_decoded("the zip", size, _HEADER_ROOM)
+        if admit is not None:
+            admit(_COPIES * size)
         for one in members:
             contents[PurePosixPath(one.filename)] = zips.content(archive, one)
     if any(dicom_layout.recognises(content) for content in contents.values()):

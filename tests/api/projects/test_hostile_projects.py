@@ -26,11 +26,14 @@ from api.projects.choice import FREE, Choice
 from api.projects.files import ProjectFiles, sweep
 from api.projects.records import Image, Project, Round
 from api.projects.store import ProjectStore
-from api.settings import Settings
+from api.settings import MIB, Settings
 from caps_med.bundles import ModelRepository
 from tests.api.hostile import header
 from tests.api.projects.conftest import SIZE, Create, add, code, discs, png, upload
 from tests.api.test_access import new
+from tests.images.picture_files import chunk
+from tests.images.picture_files import png as picture
+from tests.zips import zip_of
 
 FIRST = {"If-None-Match": "*"}
 
@@ -90,6 +93,23 @@ def test_a_bad_file_among_good_ones_adds_none(
     assert "b.nii.gz" in answer.json()["detail"]
     assert client.get(f"{project}/images").json()["images"] == []
     assert not (own_models / ".projects" / project.rpartition("/")[2]).exists()
+
+
+def test_what_a_zip_inflates_to_needs_room_as_all_else(own_models: Path, tmp_path: Path) -> None:
+    """Of a small picture with much beside its pixels, only these were counted."""
+    plain, much = bytes((SIZE + 1) * SIZE), chunk(b"noTe", bytes(40 * MIB))
+    zips = [zip_of(("a.png", picture(SIZE, SIZE, plain, extra=e))) for e in (b"", much)]
+    folder = tmp_path / "projects"
+    settings = Settings(
+        models=own_models, preload=(), projects_folder=folder, memory_bytes=64 * MIB
+    )
+    with TestClient(create_app(settings)) as client:
+        project = client.post("/v1/projects", data={"name": "x", "model": "discs"}).json()["id"]
+        path = f"/v1/projects/{project}/images"
+        answers = [client.post(path, files=[("images", ("a.zip", each))]) for each in zips]
+    assert [answer.status_code for answer in answers] == [201, 413], answers[1].text
+    assert answers[1].json()["detail"].startswith("a.zip: this request would need about 8")
+    assert len([*(folder / project).iterdir()]) == 1
 
 
 @pytest.mark.parametrize(
