@@ -154,8 +154,8 @@ class Pages:
 
 
 @contextmanager
-def opened(file: BinaryIO, limits: Limits, most: int = _MAX_PAGES) -> Iterator[Pages]:
-    """The first `most` pages of `file`.
+def opened(file: BinaryIO, limits: Limits, most: int | None = None) -> Iterator[Pages]:
+    """The first `most` pages of `file`; None for all of them.
 
     Raises:
         InvalidInput, InputTooLarge, UnsupportedFormat: also for what goes wrong inside.

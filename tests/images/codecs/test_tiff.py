@@ -525,6 +525,14 @@ def test_a_huge_tile() -> None:
         read_image(tiff(extra=((322, 200_000), (323, 200_000))))
 
 
+def test_more_pages_than_are_read() -> None:
+    """It was a volume of the first 16384."""
+    count = 2**14 + 1
+    pages = [struct.pack("<HI", 0, 8 + 6 * k if k < count else 0) for k in range(1, count + 1)]
+    with pytest.raises(InputTooLarge, match="more than 16384 pages: split the file"):
+        read_image(b"II*\0" + struct.pack("<I", 8) + b"".join(pages))
+
+
 def test_a_size_given_twice_is_bounded_as_pillow_reads_it() -> None:
     data = bytearray(tiff())
     for row, (tag, value) in enumerate([(256, 100), (257, 100), (256, 2), (257, 2)]):
