@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 #: Replaced by the page's text color, which is dark on light pages and light on dark ones.
 INK = "#010203"
@@ -116,7 +117,12 @@ def histogram(values: Mapping[str, Sequence[float]], threshold: float, title: st
 
 
 def svg(figure: Figure, label: str, grid: bool = True) -> str:
-    """The figure as an SVG element in the page's text color, its words searchable text."""
+    """The figure as an SVG element in the page's text color, its words searchable text.
+
+    Names come from data: what stands between dollar signs is no formula.
+    """
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color(INK)

@@ -211,6 +211,14 @@ def test_words_in_any_script_are_left_to_the_fonts_of_the_page() -> None:
         assert "日本" in strip_plot({"a@1": {"日本": [0.1, 0.5]}}, "größe")
 
 
+@pytest.mark.parametrize("name", ["$5 or $9", r"$\frac$"])
+def test_no_name_is_a_formula(name: str) -> None:
+    """With the second one, no report could be written."""
+    assert f">{name}</text>" in strip_plot({"a@1": {name: [0.1, 0.5]}}, "Dice")
+    scores = [{"epoch": epoch, "score": 0.5, name: 0.5, "other": 0.5} for epoch in (1, 2)]
+    assert f">{name}</text>" in curves(scores)
+
+
 def test_the_spread_shows_every_case() -> None:
     few = {"a@1": {"disc": [0.1, 0.2]}, "b@1": {"disc": [0.3]}}
     more = {**few, "b@1": {"disc": [0.3, 0.4, 0.9]}}
