@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from anyio import to_thread
 from fastapi import UploadFile
@@ -17,6 +18,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.access.gate import scope_of
 from api.bounds import BodyBounds
 from api.budget import Budget, Claim, NoRoom
 from api.problems import SLOW_BODY, answer_to, problem
@@ -31,6 +33,8 @@ _TAKEN = 32 * 1024
 #: The rest of a refused body is read and discarded for this long, so that the client sees the
 #: answer and not a broken connection.
 _LINGER_SECONDS = 2.0
+#: Bytes of a body that is sent to a path that needs no key, such as that for logging in.
+_OPEN = 2**16
 #: Character sets of the texts of a form. Of those that Python knows besides, some take a second for
 #: each field (punycode).
 _CHARSETS = ("utf-8", "us-ascii", "iso-8859-1", "windows-1252")
@@ -78,6 +82,9 @@ class WholeForms(MultiPartParser):
 class BodyLimit:
     """ASGI middleware that refuses a body over `bounds`, by its header or while it arrives.
 
+    Where no key is needed, a body is small: strangers shall not take the memory of those who have
+    keys.
+
     Args:
         memory: the budget of all requests; each makes its claim here.
     """
@@ -95,13 +102,16 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        bounds = self.bounds
+        if scope_of(scope["method"], scope["path"]) is None:
+            bounds = replace(bounds, size=min(bounds.size, _OPEN))
         who = known("who")
         client = str(who or (scope.get("client") or ("",))[0])
         with (
             self._bodies.claim(client, limited=who is not None) as held,
             self._memory.claim(client, limited=who is not None) as claim,
         ):
-            body = _Body(self.bounds, (held, claim), receive, send, _declared(scope))
+            body = _Body(bounds, (held, claim), receive, send, _declared(scope))
             try:
                 _check_coding(scope)
                 body.check()
@@ -135,10 +145,9 @@ class _Body:
         """Raise `_Refused` if the body is, or is declared, too large."""
         size = self._bounds.size
         if max(self._declared, self.arrived) > size:
-            detail = (
-                f"the request is over {size} bytes: send less at once, or allow more by "
-                "CAPS_MED_MAX_UPLOAD_BYTES"
-            )
+            detail = f"the request is over {size} bytes: send less at once"
+            if size != _OPEN:
+                detail += ", or allow more by CAPS_MED_MAX_UPLOAD_BYTES"
             raise _Refused(problem(InputTooLarge.code, detail))
 
     async def receive(self) -> Message:

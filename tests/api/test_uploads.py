@@ -91,7 +91,8 @@ def test_others_get_their_turn_between_the_pieces_of_a_body() -> None:
 
     bounds = BodyBounds(size=2**24, together=2**24, grace=60, rate=1)
     limited = uploads.BodyLimit(app, bounds, Budget(2**24))
-    run_async(limited({"type": "http", "headers": []}, receive, send))
+    scope = {"type": "http", "headers": [], "method": "POST", "path": "/v1/images"}
+    run_async(limited(scope, receive, send))
     assert b"".join(taken) == bytes(2**20 + 100)
     assert max(map(len, taken)) == 2**15
     assert set(turns) >= set(range(1, 32))

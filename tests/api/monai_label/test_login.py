@@ -65,6 +65,15 @@ def test_a_wrong_password(guarded: Running, connect: Connect, password: str) -> 
         connect(guarded).auth_token("anybody", password)
 
 
+def test_strangers_hold_no_memory(guarded: Running) -> None:
+    """Without a key they could send as much as an upload, which others then had no room for."""
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    form = {"Content-Type": "multipart/form-data; boundary=x"}
+    answer = http.post(f"{guarded.address}/auth/token", content=head + bytes(2**17), headers=form)
+    assert (answer.status_code, answer.json()["code"]) == (413, "input_too_large")
+    assert "CAPS_MED" not in answer.text
+
+
 def test_a_revoked_key_ends_its_tokens(guarded: Running, connect: Connect, keys: KeyStore) -> None:
     key, text = keys.create("leaver", ["infer"])
     client = logged_in(connect(guarded), text)
