@@ -60,7 +60,8 @@ def _opened(folder: Path, task: str, options: Options) -> TrainingData:
 
 def leads_outside(folder: Path) -> bool:
     """Whether a list in the folder names a file outside it; no file that it names is looked for."""
-    lists = (path for path in folder.rglob("*") if path.suffix.lower() in _LISTS)
+    files = (path for path in folder.rglob("*") if path.is_file())
+    lists = (path for path in files if path.suffix.lower() in _LISTS)
     return any(
         not os.path.normpath(path.parent / name).startswith(f"{folder}{os.sep}")
         for path in lists
@@ -81,8 +82,9 @@ def _file_names(path: Path) -> Iterator[str]:
         with suppress(ValueError, RecursionError):  # not JSON: no list either
             yield from _texts(json.loads(text), inside=False)
         return
-    for row in csv.reader(text.splitlines(), delimiter=delimiter_of(text)):
-        yield from (cell.strip() for cell in row)
+    with suppress(csv.Error):  # no table: no list either
+        for row in csv.reader(text.splitlines(), delimiter=delimiter_of(text)):
+            yield from (cell.strip() for cell in row)
 
 
 def _texts(value: Any, inside: bool) -> Iterator[str]:  # noqa: ANN401 - whatever JSON holds

@@ -105,6 +105,20 @@ def test_no_other_delimiter_hides_the_name_of_a_file(
     assert [one["code"] for one in found["findings"]] == ["outside"]
 
 
+def test_what_is_no_list_ends_no_check(discs: Path, tmp_path: Path) -> None:
+    """A folder that is called like a table, and a table whose quotation mark is not closed."""
+    picture = next(discs.glob("images/*")).read_bytes()
+    for name in ("benign.csv", "malignant"):
+        (tmp_path / "folders" / name).mkdir(parents=True)
+        (tmp_path / "folders" / name / "a.png").write_bytes(picture)
+    found = inspect(tmp_path / "folders", "classification", Options())
+    assert "class_conflict" in {one["code"] for one in found["findings"]}
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "list.csv").write_text('image,class\n"a.png,b\n' + "c.png,d\n" * 20_000)
+    found = inspect(tmp_path / "open", "classification", Options())
+    assert "is a quotation mark not closed?" in json.dumps(found)
+
+
 def test_a_description_without_outside_files_is_none_that_leads_outside(tmp_path: Path) -> None:
     description = {
         "training": [{"image": "./imagesTr/a.png", "label": "labelsTr/../labelsTr/a.png"}],

@@ -204,13 +204,18 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a table, see `delimiter_of`.
 
     Raises:
-        InvalidInput: it cannot be read as text.
+        InvalidInput: it cannot be read as text, or is no table.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path}: cannot be read as text: {error}") from error
-    return list(csv.DictReader(text.splitlines(), delimiter=delimiter_of(text)))
+    try:
+        return list(csv.DictReader(text.splitlines(), delimiter=delimiter_of(text)))
+    except csv.Error as error:
+        raise InvalidInput(
+            f"{path}: cannot be read as a table: {error}: is a quotation mark not closed?"
+        ) from error
 
 
 def delimiter_of(table: str) -> str:
