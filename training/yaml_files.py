@@ -29,3 +29,7 @@ def read_yaml(file: Path, called: str) -> object:
         line = f"line {mark.line + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", "not YAML")
         raise InvalidInput(f"{called}: cannot be read as YAML: {line}{problem}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{called}: cannot be read as YAML: it is nested too deeply") from error
+    except ValueError as error:  # a date of no calendar, a number of too many digits
+        raise InvalidInput(f"{called}: cannot be read as YAML: {error}") from error

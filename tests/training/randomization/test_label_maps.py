@@ -41,6 +41,8 @@ def test_the_built_in_scheme_makes_deep_grey_matter_grey() -> None:
         ("labels: {0: {name: a, ids: [3]}}", "greater than or equal to 1"),
         ("labels: {1: {name: a, ids: []}}", "at least 1 item"),
         ("a: [", "cannot be read as YAML"),
+        ("[" * 5000, "cannot be read as YAML: it is nested too deeply"),
+        ("a: 2026-13-45", "cannot be read as YAML: month must be in 1..12"),
     ],
 )
 def test_a_scheme_that_is_none_is_refused_with_an_example(
