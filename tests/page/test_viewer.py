@@ -16,12 +16,23 @@ from playwright.sync_api import FilePayload, Page, expect
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import png
-from tests.page.conftest import check_accessible, pixels, sample, settled
+from tests.page.conftest import check_accessible, pixels, sample, settled, slide
 
 CANVAS = "#segment .view canvas"
 WINDOW = "() => [capsMed.segment.volumes[0].cal_min, capsMed.segment.volumes[0].cal_max]"
 VOXEL = "() => [...capsMed.segment.frac2vox(capsMed.segment.scene.crosshairPos)]"
 ZOOM = "() => capsMed.segment.scene.pan2Dxyzmm[3]"
+
+#: Of each picture of a comparison: its slice, and how that is looked at.
+LOOKS = """() => ['segment', 'compare', 'difference'].map(name => {
+    const { scene, volumes, opts } = capsMed[name];
+    const [{ cal_min, cal_max }, { opacity }] = volumes;
+    const slice = capsMed[name].slice().at;
+    const drags = opts.mouseEventConfig.leftButton.primary;
+    const zoom = scene.pan2Dxyzmm[3].toFixed(3);
+    const crosshair = opts.crosshairWidth > 0;
+    return [slice, zoom, cal_min, cal_max, crosshair, drags, opacity].join(' ');
+})"""
 
 #: How often is drawn when all is reset: NiiVue ends each drawing with `finish`.
 DRAWN = """async () => {
@@ -321,6 +332,55 @@ def test_two_models_side_by_side(opened: Callable[..., Page]) -> None:
     )
     page.locator("#segment .against").select_option("")
     expect(page.locator("#segment .view")).to_have_count(1)
+
+
+def test_what_is_compared_is_looked_at_together(opened: Callable[..., Page]) -> None:
+    """Pictures side by side are of one slice, however that is chosen, and with one window."""
+
+    def looks() -> str:
+        found: list[str] = page.evaluate(LOOKS)
+        assert len(set(found)) == 1, found
+        return found[0]
+
+    page = opened("segment")
+    head = read_image(samples.COLIN27)
+    some = encode_image(MedicalImage(head.array[..., 20:26], head.affine), "nifti")
+    file = FilePayload(name="some.nii.gz", mimeType="application/gzip", buffer=some)
+    page.locator("#segment input[type=file]").set_input_files(file)
+    wait_for_answer(page)
+    page.locator("#segment .planes").select_option("0")
+    slices = page.locator("#segment .through input")
+    slide(page, "#segment .through input", 5)
+    page.locator("#segment .zoom-in").click()
+    page.locator("#segment .cross").uncheck()
+    page.locator("#segment .against").select_option("brain-tissue")
+    expect(slices).to_have_count(3)
+    settled(page, "segment")
+    seen = [looks()]
+    for number, slice_ in enumerate((1, 2, 4)):
+        slices.nth(number).fill(str(slice_))
+        seen.append(looks())
+        expect(page.locator("#segment .through")).to_have_text([f"Slice {slice_ + 1} of 6"] * 3)
+    for change in (".zoom-out", ".tool:text('Window')"):
+        page.locator(f"#segment {change}").click()
+        seen.append(looks())
+    page.locator("#segment .cross").check()
+    seen.append(looks())
+    box = page.locator("#segment .beside canvas").nth(2).bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 90, box["y"] + 90)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 120, box["y"] + 100, steps=3)
+    page.mouse.up()
+    seen.append(looks())
+    slide(page, "#segment .opacity", 0.8)
+    full = looks()
+    canvas = page.locator("#segment .beside canvas").nth(1)
+    canvas.press("o")
+    seen.append(looks())
+    canvas.press("o")
+    assert looks() == full
+    assert len({*seen, full}) == len(seen) + 1  # each did something
 
 
 def test_another_image_takes_the_comparison_away(opened: Callable[..., Page]) -> None:

@@ -58,11 +58,11 @@ export function press(scene: Scene, { key, ctrlKey, metaKey, altKey }: KeyboardE
   const tool = TOOL_KEYS[key.toLowerCase()];
   if (arrow) scene.viewer.step(...arrow);
   else if (key === 'PageUp' || key === 'PageDown') scene.viewer.step(0, 0, key === 'PageUp' ? 1 : -1);
-  else if (key === '+' || key === '=') scene.viewer.zoom(ZOOM);
-  else if (key === '-') scene.viewer.zoom(1 / ZOOM);
+  else if (key === '+' || key === '=') scene.zoom(ZOOM);
+  else if (key === '-') scene.zoom(1 / ZOOM);
   else if (key.toLowerCase() === 'r') scene.reset();
   else if (key.toLowerCase() === 'x') scene.setCrosshair(!scene.crosshair);
-  else if (key.toLowerCase() === 'o') scene.setOpacity(scene.opacity ? 0 : 0.45);
+  else if (key.toLowerCase() === 'o') scene.toggleOverlay();
   else if (tool && tool in TOOLS) scene.setTool(tool);
   else return false;
   return true;

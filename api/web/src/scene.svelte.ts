@@ -8,6 +8,7 @@ import { FAILED, noGraphics, OWN_PLANE, type Slice, thinAxis, TOO_LARGE, type To
 export const CT_WINDOWS: Record<string, [level: number, width: number]> = {
   Brain: [40, 80], 'Soft tissue': [50, 400], Lung: [-600, 1500], Bone: [400, 1800], Liver: [60, 160], Mediastinum: [50, 350],
 };
+const OVERLAY = 0.45; // opacity at first
 const AIR = -500; // an image that reaches below is a CT in Hounsfield units
 
 export class Scene<V extends Viewer = Viewer> {
@@ -21,7 +22,7 @@ export class Scene<V extends Viewer = Viewer> {
   /** Whether it has one slice. */
   flat = $state(false);
   window = $state({ low: 0, high: 1 });
-  opacity = $state(0.45);
+  opacity = $state(OVERLAY);
   tool = $state<Tool>('crosshair');
   crosshair = $state(true);
   radiological = $state(true);
@@ -30,6 +31,10 @@ export class Scene<V extends Viewer = Viewer> {
   /** The slice that is shown, of a volume in one plane. */
   slice = $state.raw<Slice>();
   private planes = $state<SLICE_TYPE>(3);
+  /** The opacity to which an overlay comes back that is off. */
+  private before = OVERLAY;
+  /** This one and what lies beside it: where and how one is looked at, all are. */
+  private group: readonly Scene[] = [this as Scene];
 
   /** `name`: of the view; `make`: a viewer for it, another one if the first has failed. */
   constructor(readonly name: string, private readonly make: () => V) {
@@ -39,15 +44,37 @@ export class Scene<V extends Viewer = Viewer> {
   private begun(): V {
     const viewer = this.make();
     viewer.onLost = (why) => { if (viewer === this.viewer) this.failure = why; };
-    viewer.onWindow = () => {
-      const [image] = viewer.volumes;
-      if (image) this.window = { low: image.cal_min ?? 0, high: image.cal_max ?? 1 };
-    };
+    viewer.onWindow = (low, high) => this.setWindow(low, high);
     viewer.onLocationChange = (at) => {
       this.tell([...(at as { mm: number[] }).mm]);
       this.slice = viewer.slice();
     };
     return viewer;
+  }
+
+  /** From now on these are looked at where and as this one is. */
+  beside(...others: Scene[]): void {
+    for (const one of this.group) one.group = [one];
+    const group = [this as Scene, ...others];
+    for (const one of group) one.group = group;
+    for (const one of others) [one.radiological, one.opacity, one.crosshair] = [this.radiological, this.opacity, this.crosshair];
+    this.setTool(this.tool);
+    this.broadcast();
+  }
+
+  /** What drags and keys do in one viewer, NiiVue does in the others. */
+  private broadcast(): void {
+    for (const one of this.group) one.viewer.broadcastTo(this.group.filter((other) => other !== one).map(({ viewer }) => viewer));
+  }
+
+  /** Go where another scene is, of an image of the same grid, with its window. */
+  follow(other: Scene): void {
+    this.setWindow(other.window.low, other.window.high);
+    if (!other.failure) void this.draw((viewer) => viewer.follow(other.viewer));
+  }
+
+  private each(change: (one: Scene) => unknown): void {
+    for (const one of this.group) change(one);
   }
 
   /** Try WebGL once more. */
@@ -64,6 +91,7 @@ export class Scene<V extends Viewer = Viewer> {
     this.viewer = this.begun();
     this.failure = undefined;
     this.viewer.tool(this.tool);
+    this.broadcast();
   }
 
   /** Show an image alone. */
@@ -86,46 +114,71 @@ export class Scene<V extends Viewer = Viewer> {
 
   /** Nothing is shown. */
   clear(): void {
-    [this.image, this.labels, this.place, this.told, this.slice] = [undefined, undefined, '', undefined, undefined];
-    void this.draw((viewer) => viewer.empty());
+    this.each((one) => {
+      [one.image, one.labels, one.place, one.told, one.slice] = [undefined, undefined, '', undefined, undefined];
+      void one.draw((viewer) => viewer.empty());
+    });
   }
 
   setWindow(low: number, high: number): void {
-    this.window = { low, high: Math.max(high, low + 1e-6) };
-    void this.draw((viewer) => viewer.window(this.window.low, this.window.high));
+    this.each((one) => {
+      one.window = { low, high: Math.max(high, low + 1e-6) };
+      void one.draw((viewer) => viewer.window(one.window.low, one.window.high));
+    });
   }
 
   setOpacity(opacity: number): void {
-    this.opacity = opacity;
-    void this.draw((viewer) => viewer.opacity(opacity));
+    this.before = opacity || this.opacity || this.before;
+    this.each((one) => {
+      one.opacity = opacity;
+      void one.draw((viewer) => viewer.opacity(opacity));
+    });
+  }
+
+  /** The overlay on or off. */
+  toggleOverlay(): void {
+    this.setOpacity(this.opacity ? 0 : this.before);
   }
 
   setPlanes(planes: SLICE_TYPE): void {
-    this.planes = planes;
-    void this.draw((viewer) => {
-      viewer.setSliceType(planes);
-      this.look(viewer);
+    this.each((one) => {
+      one.planes = planes;
+      void one.draw((viewer) => {
+        viewer.setSliceType(planes);
+        one.look(viewer);
+      });
     });
   }
 
   /** Show another slice of the same plane, counted from 0. */
   setSlice(at: number): void {
-    void this.draw((viewer) => viewer.step(0, 0, at - (viewer.slice()?.at ?? at)));
+    this.each((one) => one.draw((viewer) => viewer.step(0, 0, at - (viewer.slice()?.at ?? at))));
+  }
+
+  /** Enlarge what is at the crosshair. */
+  zoom(by: number): void {
+    this.each((one) => one.draw((viewer) => viewer.zoom(by)));
   }
 
   setTool(tool: Tool): void {
-    this.tool = tool;
-    this.viewer.tool(tool);
+    this.each((one) => {
+      one.tool = tool;
+      one.viewer.tool(tool);
+    });
   }
 
   setCrosshair(shown: boolean): void {
-    this.crosshair = shown;
-    void this.draw((viewer) => this.look(viewer));
+    this.each((one) => {
+      one.crosshair = shown;
+      void one.draw((viewer) => one.look(viewer));
+    });
   }
 
   setSide(radiological: boolean): void {
-    this.radiological = radiological;
-    void this.draw((viewer) => this.look(viewer));
+    this.each((one) => {
+      one.radiological = radiological;
+      void one.draw((viewer) => one.look(viewer));
+    });
   }
 
   /** Other colours for the label map. */
@@ -142,7 +195,7 @@ export class Scene<V extends Viewer = Viewer> {
     const { image } = this;
     if (!image) return;
     this.setWindow(image.robust_min ?? 0, image.robust_max ?? 1);
-    void this.draw((viewer) => viewer.recentre());
+    this.each((one) => one.draw((viewer) => viewer.recentre()));
   }
 
   /** The sizes in millimetres that a pixel of the planes has that are shown; none where they mean nothing. */

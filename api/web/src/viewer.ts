@@ -57,8 +57,8 @@ export class Viewer extends Niivue {
   thin = -1;
   /** Told once nothing can be drawn any more. */
   onLost: (why: Problem) => void = () => undefined;
-  /** Told when a drag has changed the window. */
-  onWindow: () => void = () => undefined;
+  /** Told which window a drag asks for. */
+  onWindow: (low: number, high: number) => void = () => undefined;
   /** Once it can draw in a canvas. */
   private ready: Promise<unknown>;
   private begin: (beginning: Promise<unknown>) => void = () => undefined;
@@ -190,6 +190,14 @@ export class Viewer extends Niivue {
     this.createOnLocationChange();
   }
 
+  /** Go where another viewer is. */
+  follow(other: Viewer): void {
+    other.doSync2d(this);
+    other.doSync3d(this);
+    this.drawScene();
+    this.createOnLocationChange();
+  }
+
   private crossed = false;
   /** A crosshair of about one and a half pixels of the screen, or none. */
   crosshair(shown: boolean): void {
@@ -219,8 +227,7 @@ export class Viewer extends Niivue {
     const half = Math.max(range / 1000, high - low + wider) / 2;
     const level = (low + high) / 2 + darker;
     [this.uiData.windowX, this.uiData.windowY] = [x, y];
-    this.window(level - half, level + half);
-    this.onWindow();
+    this.onWindow(level - half, level + half);
   }
 
   /** A view that is hidden has no size: WebGL would warn of it. */
