@@ -137,6 +137,25 @@ def test_a_painting_pairs_with_its_synthetic_image(
     assert [finding.code for finding in found.findings] == ["too_few"]
 
 
+def test_what_is_painted_from_blank_is_found_again(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    """Who goes to another label map comes back by the same button, and begins anew by the other."""
+    page = quick(opened("synthesize"))
+    page.locator("#synthesize .blank").click()
+    page.locator("#synthesize .gallery canvas").first.wait_for()
+    now = painted(page)
+    assert now > 0
+    sample(page, "synthesize", "Tissue labels")
+    settled(page, "synthesize")
+    page.locator("#synthesize .blank").click()
+    expect(page.locator("#synthesize .painting")).to_contain_text("restored")
+    assert page.evaluate(DRAWN) == now
+    page.locator("#synthesize .over").click()
+    expect(page.locator("#synthesize .painting")).to_be_empty()
+    page.wait_for_function(f"() => ({DRAWN})() === 0")
+
+
 def test_the_brush_is_as_large_as_what_it_paints(
     opened: Callable[..., Page], quick: Callable[[Page], Page]
 ) -> None:
