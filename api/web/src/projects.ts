@@ -1,5 +1,6 @@
 /** Projects of the service: images that are annotated, and what is learned from them. */
 import type { Point } from './curve.js';
+import { apart } from './names.js';
 import type { Color } from './palette.js';
 import { call, json, Problem, post } from './service.svelte.js';
 import { type Image as Dropped, imagesOf, sentOf } from './together.js';
@@ -69,7 +70,8 @@ export async function upload(id: string, files: readonly File[], patient: string
       await post(at(id, '/images'), { images: await Promise.all(some.map(sentOf)), patient: patient || undefined }, signal);
     } catch (error) {
       if (all === 1 || !(error instanceof Problem && error.ofFile)) throw error;
-      if (some.length === 1) not.push(error.message);
+      const [first, ...others] = some;
+      if (first && !others.length) not.push(error.message.includes(first.name) ? error.message : `${apart(first.name)}: ${error.message}`);
       else for (const one of some) await send([one]); // the service takes all of them or none
     }
   };

@@ -1,6 +1,6 @@
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { draftOf, drafts, forgetDraft, keepDraft, loses } from '../src/drafts.js';
-import { calledLike, effort, learned, type Round } from '../src/projects.js';
+import { calledLike, effort, learned, type Round, upload } from '../src/projects.js';
 
 /** A tab's storage with room for so many characters. */
 function storage(room: number): Storage {
@@ -35,6 +35,20 @@ describe('a correction that is not saved', () => {
     expect([keepDraft('l', draft, store), loses(), draftOf('l', store)]).toEqual([true, false, draft]);
     forgetDraft('l', store);
     expect([drafts(store), draftOf('l', store)]).toEqual([[], undefined]);
+  });
+});
+
+describe('images that are added', () => {
+  afterEach(() => vi.unstubAllGlobals());
+  it('are all but those that are refused, which are told by their names', async () => {
+    const refused: Record<string, [status: number, detail: string]> = { 'b.nii': [413, 'the request is too large'], 'c.png': [415, 'c.png: the content is of no known format'] };
+    vi.stubGlobal('fetch', vi.fn(async (_path: string, { body }: { body: FormData }) => {
+      const [, [status, detail]] = Object.entries(refused).find(([name]) => (body.getAll('images') as File[]).some((file) => file.name === name)) ?? ['', [201, '']];
+      return Response.json({ title: 'refused', code: 'refused', status, detail }, { status });
+    }));
+    const files = ['a.png', 'b.nii', 'c.png'].map((name) => new File([name], name));
+    const { all, not } = await upload('p', files, '', new AbortController().signal, () => undefined);
+    expect([all, not]).toEqual([3, ['b.nii: the request is too large', 'c.png: the content is of no known format']]);
   });
 });
 
