@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 from caps_med import samples
-from caps_med.images import read_image
+from caps_med.images import MedicalImage, encode_image, read_image
 from tests.page.conftest import sample, saved, settled
 from training.data import open_dataset
 
@@ -177,3 +177,23 @@ def test_the_brush_is_as_large_as_what_it_paints(
     expect(page.locator("#synthesize .brush-box")).to_contain_text("13 pixels, 13 mm")
     page.mouse.move(0, 0)
     expect(page.locator("#synthesize i.brush")).to_have_count(0)
+
+
+def test_the_brush_is_as_high_as_what_it_paints_where_pixels_are_no_squares(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    page = quick(opened("synthesize"))
+    labels = MedicalImage(np.zeros((1, 96, 32, 1), np.uint8), np.diag([1.0, 3.0, 1.0, 1.0]))
+    content = encode_image(labels, "nifti")
+    file = FilePayload(name="flat.nii.gz", mimeType="application/gzip", buffer=content)
+    page.locator("#synthesize input[type=file]").set_input_files(file)
+    page.locator("#synthesize .gallery canvas").first.wait_for()
+    page.locator("#synthesize .pen", has_text="white matter").click()
+    page.locator("#synthesize .size").fill("9")
+    expect(page.locator("#synthesize .brush-box")).to_contain_text("9 pixels, 9 to 27 mm")
+    box = page.locator(PAINT).bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    brush = page.locator("#synthesize i.brush").bounding_box()
+    assert brush is not None
+    assert brush["height"] == pytest.approx(3 * brush["width"], rel=0.1)

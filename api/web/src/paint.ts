@@ -137,14 +137,20 @@ export class Paint extends Viewer {
     return map.labels[x + map.size[0] * (y + map.size[1] * z)];
   }
 
-  /** How many pixels of the screen a pixel of the image takes at a place of the canvas; 0 beside the image. */
-  scaleAt({ offsetX, offsetY }: Place): number {
+  /** How wide and high a voxel is at a place of the canvas, in pixels of the screen; 0 beside the slices. */
+  scaleAt({ offsetX, offsetY }: Place): [width: number, height: number] {
     const ratio = this.uiData.dpr ?? 1;
-    const [across] = this.plane();
-    const at = (x: number) => this.canvasPos2frac([x * ratio, offsetY * ratio])[across] as number;
-    const [here, there] = [at(offsetX), [at(offsetX + 8), at(offsetX - 8)].find((frac) => frac >= 0)];
-    if (here < 0 || there === undefined || here === there) return 0;
-    return 8 / (Math.abs(there - here) * (this.back?.dims?.[across + 1] ?? 1));
+    const dims = this.back?.dims?.slice(1, 4) ?? [];
+    const at = (right: number, down: number) => [...this.canvasPos2frac([(offsetX + right) * ratio, (offsetY + down) * ratio])];
+    const inside = (frac: number[]) => (frac[0] as number) >= 0;
+    const here = at(0, 0);
+    const along = (right: number, down: number): number => {
+      const there = [at(right, down), at(-right, -down)].find(inside);
+      if (!inside(here) || !there) return 0;
+      const voxels = Math.max(...dims.map((count, axis) => count * Math.abs((there[axis] as number) - (here[axis] as number))));
+      return voxels ? (right + down) / voxels : 0;
+    };
+    return [along(8, 0), along(0, 8)];
   }
 
   /** The label map as it is now, as NIfTI. */
