@@ -11,14 +11,14 @@ from typing import Generic, Self, TypeVar
 import numpy as np
 
 from caps_med.bundles import ModelCard
-from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
+from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.images import MedicalImage
 from caps_med.images.labels import same_name
 from caps_med.inference import Model
 from training.data import Dataset
 from training.data.cases import Case, FileRef, Track
 from training.data.interpretation import MADE_NAMES
-from training.evaluation.models import list_labels
+from training.evaluation.models import list_labels, refuse_twice
 
 Unit = TypeVar("Unit")
 
@@ -40,9 +40,7 @@ class Evaluator(ABC, Generic[Unit]):
         self.dataset = dataset.require_complete()
         self.models = tuple(models)
         self.references = tuple(model.reference for model in models)
-        for reference in self.references:
-            if self.references.count(reference) > 1:
-                raise InvalidParameter(f"models: {reference} is given twice; leave one out")
+        refuse_twice(self.references)
         self.seed = seed
 
     @property

@@ -29,7 +29,7 @@ def find_models(
     Raises:
         ModelNotFound: one is missing; for a baseline the message says how to train it.
         WrongTask: one has another task than the first.
-        InvalidParameter: one is named twice.
+        InvalidParameter: one is given twice.
         InvalidInput: their labels differ, or are numbered differently; or one tells exactly one
             class of each image, the other any number.
     """
@@ -41,9 +41,8 @@ def find_models(
                 f"{bundle.name} is a {bundle.card.task} model: models are compared with others of "
                 f"their task, {first.card.task}"
             )
+    refuse_twice([bundle.reference for bundle in bundles])
     for one, other in itertools.combinations(bundles, 2):
-        if one.reference == other.reference:
-            raise InvalidParameter(f"--against: {one.reference} is named twice")
         if _tells_one(one) != _tells_one(other):
             raise InvalidInput(
                 f"one of {one.reference} and {other.reference} tells exactly one class of each "
@@ -58,6 +57,17 @@ def find_models(
                 f"labels{alike}"
             )
     return bundles
+
+
+def refuse_twice(references: Sequence[str]) -> None:
+    """Refuse models that are given twice, whose difference would be nothing.
+
+    Raises:
+        InvalidParameter: one is.
+    """
+    for number, reference in enumerate(references):
+        if reference in references[:number]:
+            raise InvalidParameter(f"models: {reference} is given twice; leave one out")
 
 
 def _tells_one(bundle: Bundle) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,8 @@ from sklearn.metrics import (
 from typer.testing import CliRunner
 
 import caps_med
-from caps_med.errors import InvalidInput, WrongTask
+from caps_med.errors import InvalidInput, InvalidParameter, WrongTask
+from caps_med.inference import Model
 from tests.classifiers import NETWORKS, classifier_card, write_classifiers
 from tests.conftest import tiny_card, write_tiny
 from tests.training.data.classified_files import Digits, class_folders, digits, findings_folders
@@ -231,9 +233,17 @@ def test_the_test_part_is_scored_as_the_model_answers(data: Path, repository: Pa
     assert found.summary.scores[0].measures["accuracy"].value == pytest.approx(right)
 
 
-def test_a_model_against_itself_shows_no_difference(data: Path, repository: Path) -> None:
+def copied(model: Model, folder: Path) -> Model:
+    """A model of another name with the same answers."""
+    shutil.copytree(model.bundle.path.parent, folder / "copy")
+    return caps_med.load_model("copy", folder)
+
+
+def test_a_model_against_its_copy_shows_no_difference(
+    data: Path, repository: Path, tmp_path: Path
+) -> None:
     one, other = (caps_med.load_model(f"tiny-{n}", repository) for n in ("efficient", "cnn"))
-    same = evaluate_classification(open_classified(data), [one, one]).summary
+    same = evaluate_classification(open_classified(data), [one, copied(one, tmp_path)]).summary
     assert all(c.difference.value == 0 for c in same.comparisons)
     assert {c.verdict for c in same.comparisons} == {"no difference shown"}
     both = evaluate_classification(open_classified(data), [one, other]).summary
@@ -241,6 +251,12 @@ def test_a_model_against_itself_shows_no_difference(data: Path, repository: Path
     (difference,) = (c.difference for c in both.comparisons if c.metric == "auroc")
     assert first is not None and second is not None
     assert difference.value == pytest.approx(first - second, abs=1e-5)
+
+
+def test_a_model_is_not_compared_with_itself(data: Path, repository: Path) -> None:
+    models = [caps_med.load_model("tiny-cnn", repository) for _ in range(2)]
+    with pytest.raises(InvalidParameter, match="tiny-cnn@1 is given twice; leave one out"):
+        evaluate_classification(open_classified(data), models)
 
 
 def of_patients(folder: Path, names: Sequence[str]) -> ClassifiedDataset:
@@ -255,7 +271,7 @@ def of_patients(folder: Path, names: Sequence[str]) -> ClassifiedDataset:
 
 def test_verdicts_count_patients(tmp_path: Path, repository: Path) -> None:
     models = [caps_med.load_model(f"tiny-{n}", repository) for n in ("efficient", "cnn")]
-    few = of_patients(tmp_path, ("anna", "berta", "cleo"))
+    few = of_patients(tmp_path / "few", ("anna", "berta", "cleo"))
     found = evaluate_classification(few, models).summary
     assert (found.cases, found.groups) == (24, 3)
     assert found.notes == (
@@ -265,7 +281,7 @@ def test_verdicts_count_patients(tmp_path: Path, repository: Path) -> None:
     assert all(c.difference.interval is not None for c in found.comparisons)
     assert {c.verdict for c in found.comparisons} == {"too few cases"}
     lone = replace(few, images=tuple(replace(image, group="") for image in few.images))
-    found = evaluate_classification(lone, [models[0], models[0]]).summary
+    found = evaluate_classification(lone, [models[0], copied(models[0], tmp_path)]).summary
     assert found.groups == 24 and found.notes == ()
     assert {c.verdict for c in found.comparisons} == {"no difference shown"}
 

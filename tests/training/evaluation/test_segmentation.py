@@ -270,7 +270,7 @@ def test_models_that_cannot_be_compared(repository: Path, models: Path) -> None:
         find_models(ModelRepository(models), "tiny-segmentation", ["tiny-synthesis"])
     with pytest.raises(InvalidInput, match="0 background, 1 disc, other@1 0 background, 2 nucleus"):
         find_models(ModelRepository(repository), "tiny", ["other"])
-    with pytest.raises(InvalidParameter, match="tiny@1 is named twice"):
+    with pytest.raises(InvalidParameter, match="tiny@1 is given twice"):
         find_models(ModelRepository(repository), "tiny", ["tiny@1"])
 
 

@@ -24,6 +24,7 @@ from training.evaluation.classification.measures import (
     measured,
 )
 from training.evaluation.classification.reconstructions import Reconstruction, reconstructions
+from training.evaluation.models import refuse_twice
 from training.evaluation.statistics import (
     ENOUGH_ANSWERS,
     Estimate,
@@ -155,7 +156,9 @@ def evaluate_classification(
     Raises:
         InvalidInput: there are no images, one cannot be read, its class is none of the models', or
             it has several or none, where a model tells exactly one.
+        InvalidParameter: a model is given twice.
     """
+    refuse_twice([model.reference for model in models])
     if dataset.error:
         raise InvalidInput(dataset.error)
     test = dataset.of("test")
