@@ -23,6 +23,9 @@ _COLOURS = bytes.fromhex(
 _SHOWN_IDS = 10
 #: Label ids may differ so much from whole numbers.
 ROUNDING = 1e-3
+#: A label map is taken for a photograph if it has more distinct values than the first, and if the
+#: share of equal neighbouring pixels is below the second.
+PICTURE_VALUES, PICTURE_EQUAL = 16, 0.8
 
 
 def label_palette(colours: Array | None = None) -> Array:
@@ -127,11 +130,31 @@ def match_labels(
     unknown = np.setdiff1d(image.array, known)
     if unknown.size:
         shown = listed([str(label) for label in unknown], _SHOWN_IDS)
+        fix = "renumber the map"
+        if what := like_a_picture(image, len(np.unique(image.array))):
+            fix = f"it {what}: give the label map of the image, not the image"
         raise UnknownLabel(
-            f"the label map holds the ids {shown}; the model knows "
-            f"{', '.join(map(str, known))}: renumber the map"
+            f"the label map holds the ids {shown}; the model knows {', '.join(map(str, known))}: "
+            f"{fix}"
         )
     return image
+
+
+def like_a_picture(label: MedicalImage, values: int) -> str:
+    """What is wrong with a label map that is an image in truth; empty if it is none.
+
+    Args:
+        values: how many different ones it has.
+    """
+    if values <= PICTURE_VALUES or _equal_neighbours(label) >= PICTURE_EQUAL:
+        return ""
+    return f"has {values} distinct values that vary like those of a photograph"
+
+
+def _equal_neighbours(label: MedicalImage) -> float:
+    """The share of pixels that equal the next one along the longest axis."""
+    along = np.moveaxis(label.array, int(np.argmax(label.array.shape)), 0)
+    return float((along[1:] == along[:-1]).mean())
 
 
 def _replaced(ids: Array, aliases: Mapping[int, int]) -> Array:

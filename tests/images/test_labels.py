@@ -32,6 +32,16 @@ def test_many_unknown_ids_are_cut_short() -> None:
         match_labels(labels(*range(16)), [0])
 
 
+def test_an_image_in_place_of_its_label_map_is_told() -> None:
+    """Renumbering it would not help."""
+    image = np.random.default_rng(0).integers(0, 256, (1, 32, 32), np.uint8)
+    with pytest.raises(UnknownLabel, match="vary like those of a photograph: give the label map"):
+        match_labels(MedicalImage(image, kind="labels"), range(3))
+    regions = np.arange(32, dtype=np.uint8).repeat(32 * 8).reshape(1, 32, -1)
+    with pytest.raises(UnknownLabel, match="renumber the map"):
+        match_labels(MedicalImage(regions, kind="labels"), range(3))
+
+
 def test_255_is_1_for_a_binary_model_alone() -> None:
     assert match_labels(labels(0, 255), [0, 1], binary=True).array.tolist() == [[[0, 1]]]
     assert match_labels(labels(0, 1), [0, 1], binary=True).array.tolist() == [[[0, 1]]]

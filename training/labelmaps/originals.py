@@ -8,8 +8,9 @@ import numpy as np
 
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
+from caps_med.images.labels import like_a_picture
 from training.data.cases import Case
-from training.data.check.check import SAVE_IDS, like_a_picture
+from training.data.check.check import SAVE_IDS
 from training.data.dataset import Dataset
 
 

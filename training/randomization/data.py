@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import LabelCode, SliceStack
-from training.data.check.check import SAVE_IDS, like_a_picture, quiet_libraries
+from caps_med.images.labels import like_a_picture
+from training.data.check.check import SAVE_IDS, quiet_libraries
 from training.data.check.findings import Finding, finding
 from training.data.check.sides import SideSurvey, sides_findings
 from training.data.interpretation import Interpretation

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from caps_med.images import MedicalImage, SliceStack
+from caps_med.images.labels import like_a_picture
 from training.data.cases import Case, Cases, FileRef, Track
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.findings import Consistency, Finding, card_findings, finding
@@ -25,10 +26,7 @@ from training.data.reading import BrokenCase, encoding_of, read_case
 from training.data.unsupported import what_and_fix
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 
-#: A label map is taken for a photograph if it has more distinct values than the first, and if the
-#: share of equal neighbouring pixels is below the second.
-PICTURE_VALUES, PICTURE_EQUAL = 16, 0.8
-#: What to do with such a file.
+#: What to do with a label map that is an image in truth.
 SAVE_IDS = "save label ids: 0, 1, 2, ..."
 _CHUNK = 2**22
 #: Cases shown on the contact sheet, evenly spaced.
@@ -288,23 +286,6 @@ def _counted(label: MedicalImage) -> dict[int, int]:
     for start in range(0, flat.size, _CHUNK):
         total += np.bincount(flat[start : start + _CHUNK], minlength=len(total))
     return {int(value): int(total[value]) for value in np.flatnonzero(total)}
-
-
-def like_a_picture(label: MedicalImage, values: int) -> str:
-    """What is wrong with a label map that is an image in truth; empty if it is none.
-
-    Args:
-        values: how many different ones it has.
-    """
-    if values <= PICTURE_VALUES or _equal_neighbours(label) >= PICTURE_EQUAL:
-        return ""
-    return f"has {values} distinct values that vary like those of a photograph"
-
-
-def _equal_neighbours(label: MedicalImage) -> float:
-    """The share of pixels that equal the next one along the longest axis."""
-    along = np.moveaxis(label.array, int(np.argmax(label.array.shape)), 0)
-    return float((along[1:] == along[:-1]).mean())
 
 
 def _digest(image: MedicalImage) -> bytes:
