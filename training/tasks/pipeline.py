@@ -145,6 +145,8 @@ def prepare(request: TrainRequest, console: Console, plan_again: bool = False) -
     recipe = _recipe(replace(request, resume=request.resume and not plan_again), task)
     with idist.one_rank_first():
         source = task.load(request.dataset, request.folder.data, recipe)
+    if request.folds:
+        source.folds(request.folds)  # refuses too many before anything is written or announced
     split = source.held_out, len(source.training), len(source.validation), request.folds
     if request.resume:
         request.folder.require_split(*split)

@@ -173,8 +173,13 @@ def test_folds_answer_together_and_every_case_is_held_out_once(discs: Path, tmp_
     again = train(request(discs, tmp_path, folds=3, resume=True), Console(quiet=True))
     assert again is not None
     assert again.card.scores == bundle.card.scores
+
+
+def test_too_many_folds_are_refused_before_the_run_begins(discs: Path, tmp_path: Path) -> None:
+    wanted = request(discs, tmp_path, folds=7)
     with pytest.raises(InvalidParameter, match="folds=7: 2 to 6 are possible"):
-        train(request(discs, tmp_path / "other", folds=7), Console(quiet=True))
+        prepare(wanted, Console(quiet=True))
+    assert not wanted.folder.split.exists() and not wanted.folder.planned.exists()
 
 
 def test_folds_that_start_again_answer_together_with_those_that_do_not(
