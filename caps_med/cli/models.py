@@ -9,7 +9,7 @@ import typer
 import caps_med
 from caps_med.cli.options import AsJson, Models, console, say, say_json
 from caps_med.cli.tables import print_table
-from caps_med.wording import counted
+from caps_med.wording import counted, listed
 
 if TYPE_CHECKING:
     from caps_med.inference import Model

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from caps_med.cli.options import AsJson, is_given, say_json
+from caps_med.cli.options import AsJson, ModelName, is_given, say_json
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidParameter
 from caps_med.printing import print_line
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     context: typer.Context,
-    model: Annotated[str, typer.Option(help="Name of the model, or of one version of it: NAME@3.")],
+    model: ModelName,
     data: Data,
     out: Annotated[Path, typer.Option(help="Folder for the report; must be outside the data.")],
     against: Annotated[

@@ -67,7 +67,10 @@ Settings = Annotated[
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs.", min=1)]
 Steps = Annotated[int | None, typer.Option(help="Optimizer steps per epoch.", min=1)]
 Batch = Annotated[int | None, typer.Option(help="Crops per optimizer step.", min=1)]
-Crop = Annotated[int | None, typer.Option(help="Edge length of a crop; a multiple of 16.", min=32)]
+Crop = Annotated[
+    int | None,
+    typer.Option(help="Edge length of a crop: a multiple of 8, for unet of 16.", min=32),
+]
 
 
 def _rate(text: str) -> float | str:
