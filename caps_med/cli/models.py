@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 models_app = typer.Typer(no_args_is_help=True, help="List, verify and manage models.")
 
 Name: TypeAlias = Annotated[
-    str, typer.Argument(help="Name of the model, or of one version of it: NAME@3.")
+    str,
+    typer.Argument(
+        help="Name of the model, as `caps-med models list` shows it, or of one version: NAME@3."
+    ),
 ]
 NewName: TypeAlias = Annotated[str, typer.Argument(help="New name; no model may have it yet.")]
+#: Most labels and scores of a model that the list shows; `show` has all.
+_LABELS, _SCORES = 4, 1
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +36,8 @@ def register(app: typer.Typer) -> None:
 @models_app.command("list")
 def list_models(as_json: AsJson = False, models: Models = None) -> None:
     """List all models, each in the version that its name refers to.
+
+    Of many labels and scores the first are listed; `caps-med models show` and --json give all.
 
     Example: caps-med models list
     """
@@ -44,8 +51,8 @@ def list_models(as_json: AsJson = False, models: Models = None) -> None:
         (
             bundle.reference,
             bundle.card.task,
-            ", ".join(bundle.card.labels.values()),
-            ", ".join(f"{name} {value:g}" for name, value in bundle.card.scores.items()),
+            listed([*bundle.card.labels.values()], _LABELS),
+            listed([f"{n} {v:g}" for n, v in bundle.card.scores.items()], _SCORES),
         )
         for bundle in bundles
     ]
@@ -182,11 +189,11 @@ def remove(
 
     repository = ModelRepository(models)
     versions = removable(repository, name)
-    listed = ", ".join(bundle.reference for bundle in versions)
+    names = ", ".join(bundle.reference for bundle in versions)
     if not yes:
-        typer.confirm(f"Delete {listed} from {repository.root}?", abort=True)
+        typer.confirm(f"Delete {names} from {repository.root}?", abort=True)
     remove_versions(versions)
-    say(f"removed {listed}")
+    say(f"removed {names}")
 
 
 @models_app.command("rename")

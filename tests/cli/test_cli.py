@@ -464,6 +464,7 @@ def test_models(models: Path) -> None:
     listed = call("models", "list", "--models", models)
     for name in (*BUILT_IN_NAMES, "tiny-segmentation", "tiny-synthesis"):
         assert name in listed
+    assert "and 13 more" in " ".join(listed.replace("│", " ").split()), "of 17 labels"
     shown = call("models", "show", "tiny-synthesis@1", "--models", models)
     assert "convcaps10" in shown and "takes: not stated" in shown
     assert "licence: not stated" in shown
