@@ -42,6 +42,7 @@ from api.settings import Settings
 from api.threads import run_to_the_end
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InputTooLarge, InvalidParameter
+from caps_med.wording import counted
 from training.data import REGISTERED
 from training.tasks.opening import OPENINGS
 
@@ -71,7 +72,7 @@ class Arrivals:
             Refusal: it is one too many (503).
         """
         if self._count >= self._most:
-            detail = f"{self._count} uploads are being checked: try again later"
+            detail = f"{counted(self._count, 'upload')} being checked: try again later"
             raise Refusal(OVERLOADED, detail, {"Retry-After": "30"})
         self._count += 1
 
@@ -321,7 +322,7 @@ class Jobs:
     def _check_room(self) -> None:
         waiting = len(self.store.in_states("queued"))
         if waiting >= self.settings.max_jobs_waiting:
-            detail = f"{waiting} jobs are waiting: try again later"
+            detail = f"{counted(waiting, 'job')} waiting: try again later"
             headers = {"Retry-After": "300"}
             raise Refusal(OVERLOADED, detail, headers, queue_length=waiting)
         if size_of(self.root) >= self.settings.jobs_max_bytes:

@@ -19,6 +19,7 @@ from caps_med.networks import (
     build_network,
 )
 from caps_med.networks.shapes import shapes_only
+from caps_med.wording import counted
 
 
 def load_network(bundle: Bundle) -> CapsuleNetwork:
@@ -72,16 +73,16 @@ def _verified(bundle: Bundle, needed: Mapping[str, Tensor]) -> bytes:
 def labels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
     """How the card's labels differ from the network's classes; empty if they do not."""
     if isinstance(network, ClassificationNetwork):
-        wanted, counted = network.out_channels, ""
+        wanted, which = network.out_channels, ""
     elif isinstance(network, SegmentationNetwork):
-        wanted, counted = max(2, network.out_channels), ", background included"
+        wanted, which = max(2, network.out_channels), ", background included"
     elif isinstance(network, SynthesisNetwork):
-        wanted, counted = max(2, network.label_channels), ", background included"
+        wanted, which = max(2, network.label_channels), ", background included"
     else:
         return ""
     if len(card.labels) == wanted:
         return ""
-    return f"{len(card.labels)} labels, the network has {wanted} classes{counted}"
+    return f"{counted(len(card.labels), 'label')}, the network has {wanted} classes{which}"
 
 
 def channels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
@@ -91,4 +92,4 @@ def channels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
     wanted = network.in_channels // (2 * card.neighbours + 1)
     if len(card.channel_names) == wanted:
         return ""
-    return f"{len(card.channel_names)} names of channels, the network takes {wanted}"
+    return f"{counted(len(card.channel_names), 'name')} of channels, the network takes {wanted}"

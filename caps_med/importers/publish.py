@@ -20,6 +20,7 @@ from caps_med.images import Normalization
 from caps_med.importers.imported import Imported
 from caps_med.networks import CapsuleNetwork, ClassificationNetwork
 from caps_med.preprocessing import PicturePreprocessing
+from caps_med.wording import counted
 
 #: What each network does, and whose code its weights come from.
 _SOURCES: Mapping[str, tuple[Task, str]] = {
@@ -64,7 +65,8 @@ def publish(
     network = imported.network
     if isinstance(network, ClassificationNetwork) and len(labels) != network.out_channels:
         raise InvalidParameter(
-            f"{len(labels)} names for {network.out_channels} classes: give one name for each class"
+            f"{counted(len(labels), 'name')} for {network.out_channels} classes: give one name for "
+            "each class"
         )
     if len(set(labels)) < len(labels) or not all(labels):
         raise InvalidParameter(

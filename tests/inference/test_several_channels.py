@@ -264,7 +264,7 @@ def test_names_of_channels_are_as_many_as_the_network_takes(models: Path, tmp_pa
     content = json.loads(file.read_text())
     content["caps_med"]["channel_names"] = ["FLAIR"]
     file.write_text(json.dumps(content))
-    with pytest.raises(InvalidBundle, match="1 names of channels, the network takes 2"):
+    with pytest.raises(InvalidBundle, match="1 name of channels, the network takes 2"):
         caps_med.load_model("two", tmp_path)
 
 

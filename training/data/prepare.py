@@ -21,6 +21,7 @@ from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, SliceStack, is_grey, with_channels
 from caps_med.images.channels import is_colour
 from caps_med.preprocessing import Preprocessing, with_neighbours
+from caps_med.wording import counted
 from training.atomic import write_text
 from training.data.cases import Case, Track
 from training.data.dataset import Dataset
@@ -122,8 +123,8 @@ def load_source(
         resample_slices=preparation.slice_mm is not None,
         normalization=preparation.normalization,
         description=(
-            f"{len(dataset.cases)} labelled {'volumes' if volumes else 'pictures'} of "
-            f"{dataset.name}"
+            f"{counted(len(dataset.cases), 'labelled volume' if volumes else 'labelled picture')} "
+            f"of {dataset.name}"
         ),
         spatial_dims=preparation.spatial_dims,
         neighbours=preparation.neighbours,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization, Plane
+from caps_med.wording import counted
 from training.data.cases import Instances
 
 #: One labelled sample: ``image`` float32 ``[C, *S]`` in [0, 1], ``label`` uint8 ``[1, *S]`` class
@@ -80,10 +81,10 @@ class Source:
     @property
     def summary(self) -> str:
         """What there is to learn from, in one line."""
-        kind = "slices" if self.spatial_dims == 2 else "volumes"
+        kind = "slice" if self.spatial_dims == 2 else "volume"
         return (
-            f"{len(self.training)} {kind} to train on, {len(self.validation)} held out, labels "
-            f"{', '.join(self.labels.values())}"
+            f"{counted(len(self.training), kind)} to train on, {len(self.validation)} held "
+            f"out, labels {', '.join(self.labels.values())}"
         )
 
     def card_values(self) -> dict[str, Any]:

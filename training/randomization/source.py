@@ -11,6 +11,7 @@ import torch
 
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, Plane
+from caps_med.wording import counted
 from training.data.prepare import Preparation
 from training.data.samples import Sample, Source, hold_out
 from training.pictures.sheet import Thumbnail, case_sheet
@@ -110,8 +111,8 @@ class RandomSource(Source):
         """What there is to learn from, in one line."""
         held = len(self.names) - len(self.trained_on)
         return (
-            f"random images of {len(self.trained_on)} label maps to train on, {held} held out, "
-            f"labels {', '.join(self.labels.values())}"
+            f"random images of {counted(len(self.trained_on), 'label map')} to train on, {held} "
+            f"held out, labels {', '.join(self.labels.values())}"
         )
 
     def training_name(self, index: int) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from caps_med.inference import load_model
+from caps_med.wording import counted
 from training.data.classified import ClassifiedDataset
 from training.evaluation.classification.evaluate import (
     OF_CLASSES,
@@ -91,8 +92,8 @@ def training_report(
     if unseen:
         parts = _evaluated(evaluate_classification(replace(dataset, images=unseen), [model]))
         parts["notes"] = [
-            f"measured on the {len(unseen)} images held out, which chose the epoch and the "
-            "temperature: evaluate the model on others before believing it"
+            f"measured on the {counted(len(unseen), 'image')} held out, which chose the epoch and "
+            "the temperature: evaluate the model on others before believing it"
         ]
     else:
         parts = {"facts": model_facts(model)}

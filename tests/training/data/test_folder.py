@@ -47,6 +47,7 @@ def test_volumes_become_labelled_axial_slices(tmp_path: Path, store: Path) -> No
         volume(tmp_path, f"v{i}.nii.gz", (1, 4))
     source = load_source(open_dataset(tmp_path), store)
     assert (len(source.training), len(source.validation)) == (24, 6)
+    assert source.summary.startswith("24 slices to train on, 6 held out, labels background, ")
     assert list(source.labels) == [0, 1, 4]
     assert source.plane == "axial"
     assert source.spacing_mm == (1.0, 1.0) and source.slice_mm == 2.0
@@ -91,6 +92,11 @@ def test_one_volume_holds_out_slices(tmp_path: Path, store: Path) -> None:
     volume(tmp_path, "only.nii.gz", (1,))
     source = load_source(open_dataset(tmp_path), store)
     assert (len(source.training), len(source.validation)) == (5, 1)
+
+
+def test_of_two_pictures_one_is_trained_on(tmp_path: Path, store: Path) -> None:
+    source = load_source(open_dataset(pictures(tmp_path, "11")), store)
+    assert source.summary.startswith("1 slice to train on, 1 held out")
 
 
 @pytest.mark.parametrize("dims", [2, 3])

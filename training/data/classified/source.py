@@ -22,6 +22,7 @@ from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.disk import reserve
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.preprocessing import PicturePreprocessing, unit_pictures
+from caps_med.wording import counted
 from training.atomic import write_text
 from training.data.cases import Track
 from training.data.classified.dataset import ClassifiedDataset
@@ -113,8 +114,8 @@ class ClassifiedSource:
     def summary(self) -> str:
         """What there is to learn from, in one line."""
         return (
-            f"{len(self.training)} images to train on, {len(self.validation)} held out, classes "
-            f"{', '.join(self.classes)}"
+            f"{counted(len(self.training), 'image')} to train on, {len(self.validation)} held "
+            f"out, classes {', '.join(self.classes)}"
         )
 
     def some_of_training(self, count: int) -> Iterator[Tensor]:

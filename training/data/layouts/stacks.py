@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from caps_med.wording import counted
 from training.data.cases import PARTS, Case, Cases, FileRef, Unpaired
 from training.data.layouts.naming import stem_of
 from training.data.layouts.pairing import finished
@@ -91,7 +92,7 @@ def _spread(
 ) -> _Found:
     if count is None or count != label_count:
         this, other = (
-            f"contains {n} pictures" if n else "is a single image or corrupt"
+            f"contains {counted(n, 'picture')}" if n else "is a single image or corrupt"
             for n in (count, label_count)
         )
         what = f"{this}, while {labels.name} {other}"

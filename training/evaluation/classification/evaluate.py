@@ -318,7 +318,8 @@ def _notes(
     test: bool,
 ) -> Iterable[str]:
     if not test:
-        yield f"{dataset.name} has no test part: all of its {len(images)} images were used"
+        used = counted(len(images), "image")
+        yield f"{dataset.name} has no test part: all of it was used, {used}"
     for model in models:
         recipe = model.bundle.card.provenance.recipe
         if not test and recipe.get("data") == dataset.data:
@@ -339,8 +340,8 @@ def confidence_notes(groups: Sequence[str]) -> Iterable[str]:
     if patients < images:
         yield f"{images} images of {patients} patients: intervals and verdicts are by patient"
     if patients < ENOUGH_ANSWERS:
-        kind = "images" if patients == images else "patients"
-        yield f"only {patients} {kind}: intervals mean little"
+        kind = "image" if patients == images else "patient"
+        yield f"only {counted(patients, kind)}: intervals mean little"
 
 
 def _rows(
