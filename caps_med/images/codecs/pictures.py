@@ -131,7 +131,10 @@ def plane_of(image: MedicalImage, name: str) -> Array:
         UnsupportedFormat: a volume, or channels that are no colours.
     """
     if image.spatial_dims != 2:
-        raise UnsupportedFormat(f"a volume cannot be written as {name}: use nifti, nrrd or npz")
+        raise UnsupportedFormat(
+            f"a volume cannot be written as {name}, not even one of a single slice, because its "
+            "geometry would be lost: use nifti, nrrd or npz"
+        )
     if len(image.array) not in (1, 3):
         raise UnsupportedFormat(
             f"{len(image.array)} channels cannot be written as {name}: use tiff or npy, or one at a"

@@ -253,7 +253,7 @@ class TestWriting:
             encode_image(MedicalImage(np.full((1, 2, 2), -3, np.int16)), "png")
 
     def test_volumes_and_classes_are_refused(self) -> None:
-        with pytest.raises(UnsupportedFormat, match="a volume cannot be written as png"):
+        with pytest.raises(UnsupportedFormat, match="as png, not even one of a single slice"):
             encode_image(MedicalImage(np.zeros((1, 2, 2, 2))), "png")
         with pytest.raises(UnsupportedFormat, match="4 channels cannot be written as png"):
             encode_image(MedicalImage(np.zeros((4, 2, 2))), "png")
