@@ -59,13 +59,15 @@ async def features(
     forms = ["json"] if pixel else ["npz", "png", "json"]
     asked.form_of(forms)  # before anything is read
     loaded = await engine.load(model)
-    if loaded.reads == "image" and source is not None:
+    if loaded.reads == "image" and source is not None and labels is None:
         given = await source.decoded(engine, loaded)
-    elif loaded.reads == "labels" and labels is not None:
+    elif loaded.reads == "labels" and labels is not None and source is None:
         given = await decoded_upload(engine, loaded, [labels], "labels", choice)
     else:
-        part = loaded.reads
-        raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {part!r}")
+        part, other = loaded.reads, "image" if loaded.reads == "labels" else "labels"
+        raise InvalidParameter(
+            f"{loaded.name} is a {loaded.task} model: send the part {part!r}, and no {other!r}"
+        )
     decoded, slice = looked_at(loaded, given, slice, region)
     if pixel:
         at: Apply[Point] = Apply(

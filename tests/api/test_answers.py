@@ -356,9 +356,12 @@ def test_features_of_synthesis_need_labels(client: TestClient, labels: bytes) ->
     good = client.post(route, files={"labels": labels}, data={"seed": 2})
     with np.load(io.BytesIO(good.content)) as arrays:
         assert arrays["convcaps10"].shape == (1, 4, 21, 30)
-    bad = client.post(route, files={"image": labels})
-    assert bad.status_code == 422
-    assert "send the part 'labels'" in bad.json()["detail"]
+    for parts in ({"image": labels}, {"image": labels, "labels": labels}, {}):
+        bad = client.post(route, files=parts)
+        assert bad.status_code == 422
+        assert "send the part 'labels', and no 'image'" in bad.json()["detail"]
+    bad = client.post(FEATURES, files={"image": labels, "labels": labels})
+    assert "send the part 'image', and no 'labels'" in bad.json()["detail"]
 
 
 def test_metrics_count_answers(client: TestClient, picture: bytes) -> None:
