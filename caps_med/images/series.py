@@ -74,10 +74,32 @@ def header_in(content: BinaryIO, whole: bool) -> Header | None:
     Returns:
         None if they cannot be parsed, or do not all come before the end of a beginning.
     """
+    found = _elements(content, _TAGS, whole)
+    if found is None:
+        return None
+    number = re.sub(r"[^0-9]", "", str(found.get("SeriesNumber", "")))[:_DIGITS]
+    return {**found, "SeriesNumber": number}
+
+
+def patient_in(file: BinaryIO) -> str:
+    """The Patient ID of a DICOM file, of which the beginning is read; empty where there is none.
+
+    Files that are no DICOM have none, either.
+    """
+    start = file.read(dicom_layout.PREAMBLE + len(dicom_layout.MAGIC))
+    if not dicom_layout.recognises(start):
+        return ""
+    file.seek(0)
+    found = (_elements(file, ("PatientID",), whole=True) or {}).get("PatientID")
+    return found.strip() if isinstance(found, str) else ""
+
+
+def _elements(content: BinaryIO, names: Sequence[str], whole: bool) -> Header | None:
+    """Those of some elements that a file has; None as of `header_in`."""
     from pydicom.filereader import read_partial
     from pydicom.tag import BaseTag, Tag
 
-    tags = [Tag(name) for name in _TAGS]
+    tags = [Tag(name) for name in names]
     past = False
 
     def is_past(tag: BaseTag, *_: object) -> bool:
@@ -88,15 +110,12 @@ def header_in(content: BinaryIO, whole: bool) -> Header | None:
     try:
         # a file may have no preamble, nor a header of its own
         read = read_partial(content, is_past, force=True, specific_tags=list(tags))
-        found = {name: read.get(name) for name in _TAGS if name in read}
+        found = {name: read.get(name) for name in names if name in read}
         if read.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
             found["SOPClassUID"] = _DIRECTORY
     except Exception:  # pydicom raises several types for broken files
         return None
-    if not (past or whole):
-        return None
-    number = re.sub(r"[^0-9]", "", str(found.get("SeriesNumber", "")))[:_DIGITS]
-    return {**found, "SeriesNumber": number}
+    return found if past or whole else None
 
 
 def series_of(

@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Normalization, read_image
 from caps_med.preprocessing import PicturePreprocessing
+from tests.images.dicom_files import dataset as dicom
+from tests.images.dicom_files import encoded
 from tests.training.data.classified_files import (
     LAYOUTS,
     Digits,
@@ -44,6 +46,16 @@ def contents(found: Digits) -> list[tuple[int, bytes]]:
 
 def codes(dataset: ClassifiedDataset) -> set[str]:
     return {found.code for found in dataset.findings}
+
+
+def test_dicom_files_of_one_patient_id_are_of_one_patient(tmp_path: Path) -> None:
+    for name, patient in (("a/0", "17"), ("a/1", "18"), ("b/0", "17"), ("b/1", None)):
+        file = tmp_path / f"{name}.dcm"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(encoded(dicom(np.eye(8, dtype=np.uint8), PatientID=patient)))
+    groups = {image.name: image.group for image in open_classified(tmp_path).images}
+    assert len(set(groups.values())) == 2 and "17" not in groups.values()
+    assert [name for name, group in groups.items() if group] == ["a/0.dcm", "b/0.dcm"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

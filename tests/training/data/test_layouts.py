@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from caps_med.errors import InvalidInput
-from tests.images.dicom_files import dataset, encoded
+from tests.images.dicom_files import dataset, encoded, placed
 from tests.training.data.pairs import (
     LAYOUTS,
     Pairs,
@@ -217,6 +217,44 @@ def test_cases_of_one_name_are_told_apart_and_stay_with_their_patient(tmp_path: 
         ("p_slice1", "p_slice1"),
         ("p_slice2", "p_slice1"),
     ]
+
+
+def of_patients(folder: Path, *patients: str | None) -> Path:
+    """Series ``s0``, ``s1``, ... of one slice each, of these Patient IDs."""
+    for i, patient in enumerate(patients):
+        image, mask = PAIRS[f"axon-{i:02}"]
+        series = folder / "images" / f"s{i}" / "IM1"
+        series.parent.mkdir(parents=True)
+        series.write_bytes(encoded(dataset(image, **placed(2.0), PatientID=patient)))
+        write(mask, folder / "labels" / f"s{i}.png", "labels")
+    return folder
+
+
+def test_dicom_series_of_one_patient_are_one_group(tmp_path: Path) -> None:
+    """They could be on both sides of the split; the ID itself is told nobody."""
+    cases = discover(of_patients(tmp_path / "a", "17", "18", "17", None, "")).cases
+    assert [case.grouped for case in cases] == ["s0", "s1", "s0", "s3", "s4"]
+    anonymized = discover(of_patients(tmp_path / "b", "anonymous", "anonymous")).cases
+    assert [case.grouped for case in anonymized] == ["s0", "s1"]
+
+
+def test_a_patient_id_joins_groups_that_names_say(tmp_path: Path) -> None:
+    folder = of_patients(tmp_path, "17", None, "17", None, "18")
+    for old, new in zip(range(5), ("a_z1", "a_z2", "b_z1", "b_z2", "c"), strict=True):
+        (folder / "images" / f"s{old}").rename(folder / "images" / new)
+        (folder / "labels" / f"s{old}.png").rename(folder / "labels" / f"{new}.png")
+    assert [case.grouped for case in discover(folder).cases] == ["a", "a", "a", "a", "c"]
+
+
+def test_groups_of_a_list_stay_whatever_the_patient_ids(tmp_path: Path) -> None:
+    of_patients(tmp_path, "17", "17", "18")
+    entries = [
+        {"image": f"images/s{i}", "label": f"labels/s{i}.png", "group": group}
+        for i, group in enumerate("xyy")
+    ]
+    (tmp_path / "list.json").write_text(json.dumps(entries))
+    cases = discover(tmp_path / "list.json").cases
+    assert [case.grouped for case in cases] == ["x", "y", "y"]
 
 
 def test_pages_of_one_stack_are_one_group_among_several_stacks(tmp_path: Path) -> None:

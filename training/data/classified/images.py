@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from training.data.cases import FileRef, Part, Unpaired, files_at_present, files_of
 from training.data.groups import whole_of
 from training.data.layouts.naming import stem_of
+from training.data.patients import joined_by_patient
 
 
 class Found(NamedTuple):
@@ -125,19 +127,43 @@ def collected(
 
 
 def _with_patients(found: list[Found]) -> list[Found]:
-    """Images without a patient get the one that their names say, unless none of the classes would
-    have two: names such as ``benign_patch_1`` say the class.
+    """Images without a patient get the one that their names say, joined where DICOM files have one
+    Patient ID, unless none of the classes would have two: names such as ``benign_patch_1`` say the
+    class.
     """
     guessed = [
         f if f.group or f.image.index is not None
         else f._replace(group=whole_of(stem_of(f.image.path)))
         for f in found
     ]  # fmt: skip
+    free = [number for number, f in enumerate(found) if not f.group]
+    possible = (_joined(guessed, free), guessed)
+    return next((some for some in possible if _several_patients(some)), found)
+
+
+def _joined(found: Sequence[Found], free: Iterable[int]) -> list[Found]:
+    """Images, those of one Patient ID in one group.
+
+    Args:
+        free: numbers of the images of which nobody has said whose they are.
+    """
+    own = {number: found[number].group or found[number].name for number in free}
+    groups = joined_by_patient((group, found[number].image) for number, group in own.items())
+    members = Counter(groups.values())
+    joined = list(found)
+    for number, group in own.items():
+        if members[groups[group]] > 1:
+            joined[number] = found[number]._replace(group=groups[group])
+    return joined
+
+
+def _several_patients(found: Sequence[Found]) -> bool:
+    """Whether one of the classes has images of several patients."""
     patients: dict[str, set[str]] = {}
-    for number, each in enumerate(guessed):
+    for number, each in enumerate(found):
         for name in each.classes:
             patients.setdefault(name, set()).add(each.group or f"\0{number}")
-    return guessed if any(len(known) > 1 for known in patients.values()) else found
+    return any(len(known) > 1 for known in patients.values())
 
 
 def natural(name: str) -> list[tuple[int, int | str]]:

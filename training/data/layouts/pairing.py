@@ -13,6 +13,7 @@ from typing import NamedTuple
 from training.data.cases import Case, FileRef, Unpaired
 from training.data.groups import whole_of
 from training.data.layouts.naming import IMAGE_WORDS, LABEL_WORDS, Entry, by_key, without
+from training.data.patients import joined_by_patient
 
 _SEPARATOR = re.compile(r"[-_. /]")
 
@@ -153,8 +154,8 @@ def _numbered(cases: Sequence[Case]) -> Iterator[Case]:
 
 
 def _grouped(cases: list[Case]) -> list[Case]:
-    """Groups that are given; else those from folders and names such as ``p1_slice03``, unless all
-    cases would be in one.
+    """Groups that are given; else those from folders and names such as ``p1_slice03``, joined where
+    DICOM files have one Patient ID, unless all cases would be in one.
     """
     parents = by_key(cases, lambda case: case.name.rpartition("/")[0])
     shared = {parent for parent, members in parents.items() if parent and len(members) > 1}
@@ -163,6 +164,17 @@ def _grouped(cases: list[Case]) -> list[Case]:
         parent = case.name.rpartition("/")[0]
         group = parent if parent in shared else whole_of(case.name)
         guessed.append(replace(case, group=case.group or group))
-    if len({case.grouped for case in guessed}) > 1 or any(case.group for case in cases):
+    if any(case.group for case in cases):
         return guessed
-    return cases
+    possible = (_of_patients(guessed), guessed)
+    return next((some for some in possible if len({case.grouped for case in some}) > 1), cases)
+
+
+def _of_patients(cases: Sequence[Case]) -> list[Case]:
+    """Cases whose groups are joined where their images are of one patient."""
+    ordered = sorted(cases, key=lambda case: case.name)
+    groups = joined_by_patient((case.grouped, case.images[0]) for case in ordered)
+    return [
+        case if groups[case.grouped] == case.grouped else replace(case, group=groups[case.grouped])
+        for case in cases
+    ]
