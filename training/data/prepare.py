@@ -25,7 +25,7 @@ from caps_med.wording import counted
 from training.atomic import write_text
 from training.data.cases import Case, Track
 from training.data.dataset import Dataset
-from training.data.samples import HELD_OUT, Sample, Source, hold_out
+from training.data.samples import HELD_OUT, Sample, Source, hold_out, validation_part
 
 #: Names of the channels of colour pictures, in nnU-Net's descriptions.
 _COLOURS = (("r", "g", "b"), ("red", "green", "blue"))
@@ -147,9 +147,8 @@ def _held_out(dataset: Dataset, groups: Sequence[str], empty: Sequence[str]) -> 
     Args:
         empty: those without labels. They are held out apart, so that there are labels to score.
     """
-    given = {case.grouped for case in dataset.cases if case.part == "validation"} & set(groups)
-    if given and given != set(groups):
-        return frozenset(given)
+    if given := validation_part(dataset, groups):
+        return given
     labelled = [group for group in groups if group not in set(empty)]
     return hold_out(labelled) | frozenset(empty[HELD_OUT // 2 :: HELD_OUT])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization, Plane
 from caps_med.wording import counted
-from training.data.cases import Instances
+from training.data.cases import Cases, Instances
 
 #: One labelled sample: ``image`` float32 ``[C, *S]`` in [0, 1], ``label`` uint8 ``[1, *S]`` class
 #: indices and, if available, ``tissue`` float32 ``[K, *S]`` class probabilities.
@@ -162,6 +162,12 @@ def evenly(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
     if len(samples) <= count:
         return samples
     return _Chosen(samples, [i * len(samples) // count for i in range(count)])
+
+
+def validation_part(cases: Cases, groups: Collection[str]) -> frozenset[str]:
+    """Those of some groups that the data say are for validation; none if all are, or no others."""
+    given = {case.grouped for case in cases.cases if case.part == "validation"} & set(groups)
+    return frozenset(given if given != set(groups) else ())
 
 
 def hold_out(groups: Sequence[str]) -> frozenset[str]:

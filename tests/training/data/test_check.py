@@ -92,10 +92,10 @@ def some_masks_white(root: Path) -> None:
     save(PAIRS["axon-02"][1] * 255, root / label(2))
 
 
-def a_rare_class(root: Path) -> None:
-    mask = PAIRS["axon-02"][1].copy()
+def a_class_in_one_case(root: Path, number: int) -> None:
+    mask = PAIRS[f"axon-{number:02}"][1].copy()
     mask[0, 0] = 2
-    save(mask, root / label(2))
+    save(mask, root / label(number))
 
 
 def ignored(root: Path) -> None:
@@ -165,7 +165,12 @@ BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
         image(2),
     ),
     "masks of 1 and of 255": (some_masks_white, "mixed_masks", ""),
-    "a rare class": (a_rare_class, "rare_class", label(2)),
+    "a rare class": (lambda d: a_class_in_one_case(d, 1), "rare_class", label(1)),
+    "a class in a held-out case": (
+        lambda d: a_class_in_one_case(d, 2),
+        "unlearned_class",
+        label(2),
+    ),
     "255 for not labelled": (ignored, "ignored_value", ""),
     "a label called ignore": (called_ignore, "ignored_value", ""),
     "maps of instances": (instances, "many_classes", ""),

@@ -486,6 +486,34 @@ def test_the_validation_part_of_the_data_is_held_out(
         )
 
 
+@pytest.mark.parametrize(
+    "part, told", [("val", "of the validation part"), ("train", "to train on")]
+)
+def test_a_part_without_labels_is_an_error(part: str, told: str, tmp_path: Path) -> None:
+    """Each label map alone is only warned of, as one case without labels may be."""
+    pairs = list(PAIRS.items())
+    for name, some in (("train", pairs[:5]), ("val", pairs[5:7])):
+        masks = {n: (image, mask * (name != part)) for n, (image, mask) in some}
+        two_folders("images", "labels")(tmp_path / name, masks)
+    dataset = open_dataset(tmp_path)
+    (error,) = (found for found in dataset.findings if found.severity == "error")
+    assert (error.code, error.what) == ("unlabelled_part", f"no case {told} has labels")
+
+
+def test_a_class_of_the_validation_part_alone_is_told(tmp_path: Path) -> None:
+    dataset = open_dataset(_train_and_val(tmp_path / "data"))
+    for case in dataset.cases:
+        if case.part == "validation":
+            mask = dataset.read_label(case).array[0].copy()
+            mask[:3] = 2
+            write(mask, case.label.path, "labels")
+    found = [str(one) for one in open_dataset(tmp_path / "data").findings]
+    assert (
+        "warning: unlearned_class: label 2: only in held-out cases (2), so that it is not learned"
+        in found
+    )
+
+
 def test_folds_of_nnunet_that_do_not_suit_its_cases_are_told(tmp_path: Path) -> None:
     folder = nnunet(tmp_path, dict(list(PAIRS.items())[:3]))
     splits = folder / "splits_final.json"

@@ -23,6 +23,7 @@ from training.data.check.findings import Consistency, Finding, card_findings, fi
 from training.data.check.instances import InstanceSurvey
 from training.data.check.sides import SideSurvey, sides_findings
 from training.data.reading import BrokenCase, encoding_of, read_case
+from training.data.samples import hold_out, validation_part
 from training.data.unsupported import what_and_fix
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 
@@ -135,8 +136,8 @@ class _Survey:
             self._findings.append(finding("layout", "", what, fix))
         self._findings += _divided(cases)
         self._values: set[frozenset[int]] = set()
-        #: Groups with labels.
-        self._labelled: set[str] = set()
+        #: Group -> values in its label maps.
+        self._held: dict[str, set[int]] = {}
         self._instances = InstanceSurvey()
         self._sides = SideSurvey()
         #: Label value -> the first label maps that hold it, two at most.
@@ -180,8 +181,7 @@ class _Survey:
             if image.spatial_dims == 3:
                 fix += ", from which --dims 3d alone learns: of slices those with labels are taken"
             self._add("empty_label", case.label, "contains no labels", fix)
-        else:
-            self._labelled.add(case.grouped)
+        self._held.setdefault(case.grouped, set()).update(counted)
         if image.array.min() == image.array.max():
             what = f"has the constant value {image.array.flat[0]:g}"
             self._add("constant_image", case.images[0], what, "remove it")
@@ -222,16 +222,20 @@ class _Survey:
         findings += self._instances.findings(self._cases.labels)
         sides: tuple[tuple[int, int], ...] = ()
         if card is not None and not self._instances.all_instances(self._cases.labels):
+            unlearned = self._unlearned(encoding)
             findings += card_findings(
-                card, self._cases, self._single_holders(encoding), self._instances.odd
+                card, self._cases, self._single_holders(encoding), self._instances.odd, unlearned
             )
             sides = self._sides.pairs()
             findings += sides_findings(sides, self._cases.labels, self._cases.codes.values())
-        if card is not None and len(self._labelled) == 1 < card.groups:
-            (group,) = self._labelled
+        labelled = self._labelled()
+        if card is not None and len(labelled) == 1 < card.groups:
+            (group,) = labelled
             what = f"of {card.groups} independent cases only {group} has labels"
             fix = "label at least one more, to be held out, or leave out those without labels"
             findings.append(finding("one_labelled", "", what, fix))
+        elif labelled:
+            findings += self._unlabelled_part()
         if card is None and not self._cases.error:
             fix = "repair the files above" if findings else "add images with label maps"
             findings.append(finding("no_cases", "", "no labelled image can be read", fix))
@@ -242,6 +246,29 @@ class _Survey:
             )
         findings.sort(key=lambda found: found.severity != "error")
         return Report(tuple(findings), encoding, sides, contents)
+
+    def _labelled(self) -> list[str]:
+        """The groups with labels."""
+        return [group for group, values in self._held.items() if values != {0}]
+
+    def _unlearned(self, encoding: Mapping[int, int]) -> set[int]:
+        """The labels that held-out cases alone have."""
+        held_out = validation_part(self._cases, self._held) or hold_out(self._labelled())
+        learned, others = set[int](), set[int]()
+        for group, values in self._held.items():
+            labels = others if group in held_out else learned
+            labels.update(encoding.get(value, value) for value in values)
+        return others - learned
+
+    def _unlabelled_part(self) -> Iterator[Finding]:
+        """A finding if no case to train on, or none to validate on, has labels."""
+        held_out = validation_part(self._cases, self._held)
+        sides = {group in held_out for group in self._labelled()}
+        if held_out and len(sides) == 1:
+            part = "to train on" if True in sides else "of the validation part"
+            what = f"no case {part} has labels"
+            fix = "label some of them, or divide the cases in another way"
+            yield finding("unlabelled_part", "", what, fix)
 
     def _single_holders(self, encoding: Mapping[int, int]) -> dict[int, str]:
         """Label -> the label map that holds it, of labels in a single one."""

@@ -38,6 +38,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "instances": ("error", "every object has its own id, as in instance label maps"),
     "all_empty": ("error", "all label maps are empty (all 0)"),
     "one_labelled": ("error", "several cases, of which only one has labels: none can be held out"),
+    "unlabelled_part": ("error", "a part of the data, to train or to validate on, without labels"),
     "mixed_channels": ("error", "images with different numbers of channels"),
     "channel_names": ("error", "the number of channel names differs from the number of channels"),
     "mixed_dimensions": ("error", "pictures and volumes in the same data set"),
@@ -47,6 +48,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "constant_image": ("warning", "an image with the same value everywhere"),
     "duplicate": ("warning", "the same image in two cases"),
     "rare_class": ("warning", "a class in only one case or with very few voxels"),
+    "unlearned_class": ("warning", "a class in held-out cases alone, which is not learned"),
     "absent_label": ("warning", "a label with a name that no label map holds"),
     "many_classes": ("warning", "very many labels, as in instance label maps"),
     "grey_in_colour": ("warning", "grey images saved in colour, among images with real colours"),
@@ -187,7 +189,11 @@ def _channels(image: MedicalImage) -> str:
 
 
 def card_findings(
-    card: DataCard, cases: Cases, holders: Mapping[int, str], known: Collection[str] = ()
+    card: DataCard,
+    cases: Cases,
+    holders: Mapping[int, str],
+    known: Collection[str] = (),
+    unlearned: Collection[int] = (),
 ) -> Iterator[Finding]:
     """Findings from the statistics of the whole data set.
 
@@ -196,6 +202,7 @@ def card_findings(
         cases: its cases.
         holders: label -> the label map that holds it, of labels in a single one.
         known: label maps whose labels another finding reports.
+        unlearned: labels in held-out cases alone.
     """
     labels = [share for share in card.classes if share.label > 0]
     if not labels:
@@ -239,7 +246,11 @@ def card_findings(
             what = f"{name} would be learned as a separate class"
             fix = "if it means 'not labelled', replace it with 0"
             yield finding("ignored_value", "", what, fix)
-        if share.share < RARE or (share.cases == 1 < card.cases):
+        if share.label in unlearned:
+            what = f"{name}: only in held-out cases ({share.cases}), so that it is not learned"
+            fix = "label it in other cases, or divide the cases in another way"
+            yield finding("unlearned_class", holder, what, fix)
+        elif share.share < RARE or (share.cases == 1 < card.cases):
             seen = f"{counted(share.voxels, 'voxel')} ({share.share:.2g} of all)"
             fix = "label more of it, or merge it with another class"
             yield finding(
