@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from caps_med.cli.options import AsJson, ModelName, is_given, say_json
+from caps_med.cli.options import AsJson, ModelName, is_given, say_json, say_warnings
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidParameter
 from caps_med.printing import print_line
@@ -141,7 +141,7 @@ def evaluate(
     task = TASKS[loaded[0].task]
     _check_options(context, loaded[0], task.options)
     if tta:
-        loaded = [one for model in loaded for one in (model, model.with_tta())]
+        loaded = _with_tta(loaded)
     known = asked.instances or loaded[0].bundle.card.instances
     request = Request(
         data=data,
@@ -196,6 +196,26 @@ def _check_options(context: typer.Context, model: Model, known: Sequence[str]) -
             )
     if "robust_images" in given and not context.params["robust"]:
         raise InvalidParameter("--robust-images: has no effect without --robust; add --robust")
+
+
+def _with_tta(models: Sequence[Model]) -> list[Model]:
+    """The models, each followed by itself with test-time augmentation, where it can have that.
+
+    Raises:
+        InvalidParameter: none of them can.
+    """
+    without = [model for model in models if model.bundle.card.tta_views == 1]
+    if len(without) == len(models):
+        models[0].with_tta()  # says why not
+    say_warnings(
+        f"{model.reference} was trained without mirror images: it is scored without --tta alone"
+        for model in without
+    )
+    return [
+        one
+        for model in models
+        for one in ((model,) if model in without else (model, model.with_tta()))
+    ]
 
 
 def _print_parts(parts: Sequence[Part], out: Path, as_json: bool) -> None:

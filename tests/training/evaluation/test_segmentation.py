@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,6 +120,25 @@ def test_models_are_also_scored_with_test_time_augmentation(
         assert float(row["dice"]) == scores.dice
     page = (out / "report.html").read_text()
     assert all(name in page for name in names)
+
+
+def test_a_model_without_mirror_images_is_scored_without_them(
+    discs: Path, repository: Path, tmp_path: Path
+) -> None:
+    """It could not be compared with others that have them."""
+    card = tiny_binary("SegCaps", "disc")
+    recipe = {"augmentation": {"flip_columns": 0.0, "flip_rows": 0.0}}
+    provenance = card.provenance.model_copy(update={"recipe": recipe})
+    shutil.copytree(repository / "tiny", tmp_path / "tiny")
+    write_tiny(tmp_path, "fixed", card.model_copy(update={"provenance": provenance}))
+    given = ("--data", discs, "--out", tmp_path / "report", "--models", tmp_path, "--tta")
+    answer = run("--model", "fixed", "--against", "tiny", *given)
+    assert answer.exit_code == 0, answer.output
+    assert "note: fixed@1 was trained without mirror images" in answer.stderr
+    summary = json.loads((tmp_path / "report" / "summary.json").read_text())
+    assert summary["models"] == ["fixed@1", "tiny@1", "tiny@1 with TTA"]
+    alone = run("--model", "fixed", *given)
+    assert "fixed was trained without mirror images, so that there are none" in str(alone.exception)
 
 
 def test_a_model_is_not_compared_with_itself(discs: Path, repository: Path) -> None:
