@@ -9,6 +9,8 @@ from caps_med.errors import InvalidParameter
 from caps_med.wording import listed
 from training.augment.config import NAMED, AugmentConfig
 from training.data import Dataset, open_dataset
+from training.data.check.check import image_digest
+from training.data.reading import read_image_of
 from training.data.samples import HELD_OUT
 from training.labelmaps.originals import Originals, read_originals
 
@@ -76,18 +78,15 @@ def split(config: AugmentConfig, whole: Dataset, training: Dataset) -> Parts:
 
 
 def _require_unseen(test: Dataset, training: Dataset) -> None:
-    known = _files(training)
-    if seen := sorted(name for file, name in _files(test).items() if file in known):
+    known = _images(training)
+    if seen := sorted(name for image, name in _images(test).items() if image in known):
         raise InvalidParameter(
-            f"--test {test.data}: {listed(seen, NAMED)} belong to --data {training.data}, from "
-            "which generator, judge and segmenters are trained: give images that are not part of it"
+            f"--test {test.data}: {listed(seen, NAMED)} belong to --data {training.data}, or are "
+            "copies of images there, from which generator, judge and segmenters are trained: give "
+            "images that are not part of it"
         )
 
 
-def _files(dataset: Dataset) -> dict[tuple[Path, int | None], str]:
-    """The image files of a data set, and the cases that they belong to."""
-    return {
-        (file.path.resolve(), file.index): case.name
-        for case in dataset.cases
-        for file in case.images
-    }
+def _images(dataset: Dataset) -> dict[bytes, str]:
+    """What tells the images of a data set from others, and the cases that they belong to."""
+    return {image_digest(read_image_of(case)): case.name for case in dataset.cases}

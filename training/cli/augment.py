@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from caps_med.cli.interrupts import INTERRUPTED
+from caps_med.cli.options import is_given
 from caps_med.errors import InvalidParameter
 from caps_med.printing import print_line
 from caps_med.wording import counted, reason
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def augment(
+    context: typer.Context,
     data: Data,
     out: Annotated[Path, typer.Option(help="Output folder; must be outside the data.")],
     count: Annotated[int, typer.Option(help="Number of synthetic images to keep.", min=1)],
@@ -122,6 +124,12 @@ def augment(
         "test": None if test is None else str(test), "tolerance": tolerance,
         "symmetries": symmetries, "command": command_line(),
     }  # fmt: skip
+    for name in overrides.keys() & options.keys():
+        option = {"judge_model": "judge"}.get(name, name)
+        if is_given(context, option):
+            raise InvalidParameter(
+                f"--set {name}: --{option.replace('_', '-')} is given, too; leave one out"
+            )
     try:
         config = AugmentConfig.model_validate({**options, **overrides})
     except ValidationError as error:

@@ -20,8 +20,10 @@ from typing import Any
 import nibabel
 import numpy as np
 import pytest
+import typer
 from PIL import Image
 from rich.console import Console
+from typer.testing import CliRunner
 
 import caps_med
 from caps_med.bundles import LabelMapStatistics, ModelRepository
@@ -44,6 +46,7 @@ from training.augment.benefit import (
 )
 from training.augment.intensity import Scale
 from training.augment.models import AugmentRun, threshold_of
+from training.cli import augment as command
 from training.data import load_source, open_dataset
 from training.data.cases import Cases, FileRef
 from training.data.layouts import discover
@@ -441,6 +444,22 @@ def test_test_images_must_not_be_among_the_data(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidParameter, match=r"val: val-axons-0000, .* belong to --data .*axons"):
         augment(config, tmp_path / "out", None, QUIET)
+    shutil.copytree(tmp_path / "axons" / "val", tmp_path / "copies")
+    config = config.model_copy(update={"test": str(tmp_path / "copies")})
+    with pytest.raises(InvalidParameter, match=r"copies: val-axons-0000, .* or are copies"):
+        augment(config, tmp_path / "out", None, QUIET)
+
+
+def test_a_value_is_not_given_twice(tmp_path: Path) -> None:
+    """One of the two was ignored without a word."""
+    app = typer.Typer()
+    command.register(app)
+    given = ["--data", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--count", "1"]
+    for option, value in (("--seed", "seed"), ("--judge", "judge_model"), ("--count", "count")):
+        extra = [] if option == "--count" else [option, "3"]
+        result = CliRunner().invoke(app, [*given, *extra, "--set", f"{value}=5"])
+        told = f"--set {value}: {option} is given, too; leave one out"
+        assert isinstance(result.exception, InvalidParameter) and told == str(result.exception)
 
 
 def test_each_label_map_is_read_once_for_discovery_and_check(compared: Compared) -> None:

@@ -201,8 +201,10 @@ class _Survey:
 
     def _compare(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
         """Report an image that another case contains as well."""
-        file, labels = self._file(case.images[0]), _digest(label)
-        known, first, its_labels = self._seen.setdefault(_digest(image), (case.name, file, labels))
+        file, labels = self._file(case.images[0]), image_digest(label)
+        known, first, its_labels = self._seen.setdefault(
+            image_digest(image), (case.name, file, labels)
+        )
         if known == case.name:
             return
         same = "is listed again" if first == file else f"is the same image as {first}"
@@ -315,7 +317,7 @@ def _counted(label: MedicalImage) -> dict[int, int]:
     return {int(value): int(total[value]) for value in np.flatnonzero(total)}
 
 
-def _digest(image: MedicalImage) -> bytes:
+def image_digest(image: MedicalImage) -> bytes:
     """Hash of size and values, whatever the dtype."""
     values = np.ascontiguousarray(image.array, dtype=np.float32)
     return hashlib.sha256(str(values.shape).encode() + values.tobytes()).digest()
