@@ -10,6 +10,7 @@ import numpy as np
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite, SeveralVolumes
 from caps_med.images import Kind, MedicalImage, placed_on, stack_channels
 from caps_med.images.channels import as_picture, is_plain_volume
+from caps_med.images.image import STACK_AFFINE
 from caps_med.images.labels import smallest_unsigned
 from caps_med.images.placing import on_one_grid
 from caps_med.preprocessing import picture_of, single_slice
@@ -118,7 +119,7 @@ def read_ids(case: Case, *, flat: bool = True) -> tuple[MedicalImage, MedicalIma
     if case.segments:
         label = _placed(case.label, label, channels[0][1])
     channels = [(ref, _as_slice_of(label, one)) for ref, one in channels]
-    label = _as_slice_of(channels[0][1], label)
+    label = _as_pages_of(channels[0][1], _as_slice_of(channels[0][1], label))
     image = _joined([(ref, picture_of(one)) for ref, one in channels])
     label = picture_of(label)
     if label.spatial_dims == 2:
@@ -158,7 +159,10 @@ def read_label_ids(case: Case) -> MedicalImage:
     Raises:
         BrokenCase: the file is unreadable.
     """
-    return picture_of(_read_label(case))
+    label = _read_label(case)
+    if case.images and _has_plain_pages(label):
+        label = _as_pages_of(_read(case.images[0], "image"), label)
+    return picture_of(label)
 
 
 def learned(
@@ -250,6 +254,25 @@ def _as_slice_of(known: MedicalImage, image: MedicalImage) -> MedicalImage:
     if plain and image.spatial_shape == known.spatial_shape and single_slice(known):
         return replace(image, affine=known.affine, format=known.format)
     return image
+
+
+def _as_pages_of(image: MedicalImage, label: MedicalImage) -> MedicalImage:
+    """The pages of a TIFF without voxel sizes, as most programs write label maps, with the image's.
+
+    Both are TIFF, whose pages are read in one orientation.
+    """
+    if image.format == "tiff" and _has_plain_pages(label):
+        return replace(label, affine=image.affine)
+    return label
+
+
+def _has_plain_pages(image: MedicalImage) -> bool:
+    """Whether it is a volume of a TIFF that says nothing of its voxels, which are taken for 1 mm.
+
+    >>> _has_plain_pages(MedicalImage(np.zeros((1, 3, 4, 5)), STACK_AFFINE, "tiff"))
+    True
+    """
+    return image.format == "tiff" and np.array_equal(image.affine, STACK_AFFINE)
 
 
 def _in_slice_of(image: MedicalImage, label: MedicalImage) -> MedicalImage:

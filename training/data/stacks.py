@@ -36,16 +36,18 @@ def pictures_in(path: Path) -> int | None:
         shape = array_shape(path) or ()
         stacked = len(shape) == 4 and (shape[1] in _COLOURS or shape[3] in _COLOURS)
         return shape[0] if stacked else None
-    if path.suffix.lower() in _TIFF and path.is_file():
-        with (
-            suppress(CapsMedError),
-            _opened(path),
-            path.open("rb") as file,
-            tiff_pages.opened(file, LIMITS) as pages,
-        ):
-            stack = tiff_stack.described(pages)
-            single = stack.slices * stack.channels == 1 and pyramid_of(pages) is None
-            return pages.count if pages.count > 1 and single else None
+    with suppress(CapsMedError), _tiff(path) as pages:
+        stack = tiff_stack.described(pages)
+        single = stack.slices * stack.channels == 1 and pyramid_of(pages) is None
+        return pages.count if pages.count > 1 and single else None
+    return None
+
+
+def slices_in(path: Path) -> int | None:
+    """The number of slices of a TIFF whose pages OME or ImageJ describe as a volume, else None."""
+    with suppress(CapsMedError), _tiff(path) as pages:
+        slices = tiff_stack.described(pages).slices
+        return slices if slices > 1 else None
     return None
 
 
@@ -71,6 +73,15 @@ def read_reference(reference: FileRef, kind: Kind) -> MedicalImage:
             return _checked(MedicalImage(_plane(path, index), format="npy"), kind)
         with path.open("rb") as file, tiff_pages.opened(file, LIMITS, index + 1) as pages:
             return _checked(pages.read(index, kind), kind)
+
+
+@contextmanager
+def _tiff(path: Path) -> Iterator[tiff_pages.Pages]:
+    """The pages of a TIFF; `InvalidInput` if it is none."""
+    if path.suffix.lower() not in _TIFF:
+        raise InvalidInput(f"{path.name}: no TIFF")
+    with _opened(path), path.open("rb") as file, tiff_pages.opened(file, LIMITS) as pages:
+        yield pages
 
 
 @contextmanager

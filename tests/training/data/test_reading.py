@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from caps_med.images import read_image
@@ -13,6 +14,7 @@ from tests.images.dicom_files import SERIES
 from tests.training.data.pairs import draw_pairs, save_pages, save_volume, two_folders
 from training.data import open_dataset
 from training.data.cases import FileRef
+from training.data.layouts import discover
 from training.data.reading import BrokenCase, encoding_of, read_case
 from training.data.stacks import pictures_in, read_reference
 
@@ -62,6 +64,34 @@ def test_colour_images_keep_their_channels(tmp_path: Path) -> None:
     cases = open_dataset(tmp_path)
     image, _ = cases.read(cases.cases[0])
     np.testing.assert_array_equal(image.array, np.moveaxis(pixels, -1, 0))
+
+
+@pytest.mark.parametrize("unit", ["micron", ""])
+def test_pages_of_a_label_map_are_slices_where_those_of_its_image_are(
+    unit: str, tmp_path: Path
+) -> None:
+    """Fiji describes its pages; label maps of most other programs are pages and nothing else."""
+    volume = np.random.default_rng(0).integers(0, 9, (5, 6, 7), np.uint8)
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+    tifffile.imwrite(
+        tmp_path / "images" / "a.tif", volume, imagej=True, resolution=(4, 4),
+        metadata={"axes": "ZYX", "spacing": 0.5, "unit": unit},
+    )  # fmt: skip
+    save_pages(volume, tmp_path / "labels" / "a.tif")
+    cases = open_dataset(tmp_path)
+    (case,) = cases.cases
+    image, label = cases.read(case)
+    lengths = [0.00025, 0.00025, 0.0005] if unit else [1, 1, 1]
+    assert image.spacing == pytest.approx(lengths)
+    for one in (label, cases.read_label(case)):
+        np.testing.assert_array_equal(one.affine, image.affine)
+        np.testing.assert_array_equal(one.array, image.array)
+    save_pages(volume[:4], tmp_path / "labels" / "a.tif")
+    (unpaired,) = discover(tmp_path).unpaired
+    assert unpaired.what == (
+        "is a single picture or volume, or corrupt, while a.tif contains 4 pictures"
+    )
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

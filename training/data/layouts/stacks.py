@@ -11,7 +11,7 @@ from caps_med.wording import counted
 from training.data.cases import PARTS, Case, Cases, FileRef, Unpaired
 from training.data.layouts.naming import stem_of
 from training.data.layouts.pairing import finished
-from training.data.stacks import array_shape, pictures_in
+from training.data.stacks import array_shape, pictures_in, slices_in
 
 _STACK = re.compile(r"^(?P<name>.*?)_?(?P<kind>data|mask)_(?P<part>train|val|validation)$", re.I)
 #: Cases, and files that cannot be used.
@@ -59,10 +59,11 @@ def _counts(images: Path, labels: Path) -> tuple[int | None, int | None]:
     """How many pictures each file holds; None for a single image.
 
     An array of three axes is a volume, but beside a stack it is one: label maps of colour pictures.
+    Pages of a label map that nothing describes are slices if those of its image are.
     """
     counts = pictures_in(images), pictures_in(labels)
-    if counts == (None, None):
-        return counts
+    if counts == (None, None) or (counts[0] is None and slices_in(images) == counts[1]):
+        return None, None
     first, second = (
         _length(path) if count is None else count
         for path, count in zip((images, labels), counts, strict=True)
@@ -92,7 +93,9 @@ def _spread(
 ) -> _Found:
     if count is None or count != label_count:
         this, other = (
-            f"contains {counted(n, 'picture')}" if n else "is a single image or corrupt"
+            f"contains {counted(n, 'picture')}"
+            if n
+            else "is a single picture or volume, or corrupt"
             for n in (count, label_count)
         )
         what = f"{this}, while {labels.name} {other}"
