@@ -98,10 +98,15 @@ def read_image(
         image = source if isinstance(source, MedicalImage) else from_object(source, kind)
         image = image if index is None else chosen_volume(image, index)
     low, high = float(image.array.min()), float(image.array.max())
-    if not (low >= -_LARGEST and high <= _LARGEST):
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise NotFinite(
-            "the image holds NaN, infinity or numbers beyond float32: replace them "
-            "(numpy.nan_to_num) and save it again"
+            "the image holds NaN or infinity: replace them, as with "
+            "numpy.nan_to_num(array, posinf=0, neginf=0), and save it again"
+        )
+    if max(-low, high) > _LARGEST:
+        raise NotFinite(
+            f"the image holds numbers beyond float32, {low:g} to {high:g}: divide all by one "
+            "number and save it again"
         )
     return as_labels(image) if kind == "labels" else image
 

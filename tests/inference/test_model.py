@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from monai.data import MetaTensor
 from monai.inferers import sliding_window_inference
+from numpy.typing import NDArray
 from PIL import Image
 from pydantic import ValidationError
 
@@ -136,12 +138,28 @@ def test_all_zero_image_has_no_nan(segmentation: Model) -> None:
     assert np.isfinite(result.probabilities.array).all()
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
-def test_an_image_of_the_caller_is_checked_like_a_file(segmentation: Model, value: float) -> None:
+@pytest.mark.parametrize(
+    ("value", "message", "repair"),
+    [
+        (np.nan, "NaN or infinity", lambda a: np.nan_to_num(a, posinf=0, neginf=0)),
+        (np.inf, "NaN or infinity", lambda a: np.nan_to_num(a, posinf=0, neginf=0)),
+        (-np.inf, "NaN or infinity", lambda a: np.nan_to_num(a, posinf=0, neginf=0)),
+        (1e39, r"numbers beyond float32, 1 to 1e\+39: divide", lambda a: a / 10),
+        (-1e39, r"numbers beyond float32, -1e\+39 to 1: divide", lambda a: a / 10),
+    ],
+)
+def test_an_image_of_the_caller_is_checked_like_a_file(
+    segmentation: Model,
+    value: float,
+    message: str,
+    repair: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+) -> None:
+    """And what the message advises is a repair."""
     array = np.ones((1, 16, 16))
     array[0, 3, 4] = value
-    with pytest.raises(NotFinite, match="holds NaN, infinity or numbers beyond float32"):
+    with pytest.raises(NotFinite, match=message):
         segmentation.segment(MedicalImage(array, format="npy"))
+    segmentation.segment(MedicalImage(repair(array), format="npy"))
 
 
 def test_a_label_map_of_the_caller_keeps_what_it_knows(synthesis: Model) -> None:

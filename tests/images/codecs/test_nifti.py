@@ -269,7 +269,7 @@ def test_what_nifti_can_hold_but_is_not_read(data: bytes, message: str) -> None:
 def test_voxels_that_are_no_numbers(bad: float) -> None:
     voxels = VOXELS.astype(np.float64)
     voxels[1, 2, 3] = bad
-    with pytest.raises(InvalidInput, match="NaN, infinity or numbers beyond float32"):
+    with pytest.raises(InvalidInput, match=r"NaN or infinity|numbers beyond float32"):
         read_image(nifti(voxels))
 
 
@@ -294,7 +294,7 @@ def test_a_slope_of_zero_is_none() -> None:
 def test_a_slope_that_overflows() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        with pytest.raises(InvalidInput, match="beyond float32"):
+        with pytest.raises(InvalidInput, match="NaN or infinity"):
             read_image(nifti(scl_slope=3e38))
 
 
