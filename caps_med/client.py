@@ -22,6 +22,7 @@ from caps_med.extras import require_extra
 require_extra("client", "caps_med.client")
 import httpx  # noqa: E402
 
+from caps_med.client_paths import route  # noqa: E402
 from caps_med.client_projects import Projects  # noqa: E402
 from caps_med.client_repeats import Repeats, retry_after  # noqa: E402
 
@@ -104,12 +105,12 @@ class Client:
 
     def models(self) -> list[dict[str, Any]]:
         """The latest version of every model."""
-        found: list[dict[str, Any]] = self._json("GET", "/v1/models")["models"]
+        found: list[dict[str, Any]] = self._json("GET", route("models"))["models"]
         return found
 
     def model(self, name: str) -> dict[str, Any]:
         """One model: layers, labels, scores, provenance."""
-        return self._json("GET", f"/v1/models/{name}")
+        return self._json("GET", route("models", name))
 
     def segment(
         self,
@@ -254,7 +255,7 @@ class Client:
             form["data"] = data
         parts = {} if archive is None else {"archive": archive}
         answer = self._send(
-            "POST", "/v1/training-jobs", data=form, files=_files(parts),
+            "POST", route("training-jobs"), data=form, files=_files(parts),
             headers={"Idempotency-Key": token} if token else _named({}), repeatable=True,
         )  # fmt: skip
         job: dict[str, Any] = answer.json()
@@ -262,25 +263,25 @@ class Client:
 
     def promote(self, version: str) -> dict[str, Any]:
         """Make a model's name refer to version ``name@3``; needs a key with the scope admin."""
-        return self._json("PUT", f"/v1/models/{version}/promoted")
+        return self._json("PUT", route("models", version, "promoted"))
 
     def jobs(self) -> list[dict[str, Any]]:
         """The newest training jobs."""
-        found: list[dict[str, Any]] = self._json("GET", "/v1/training-jobs")["jobs"]
+        found: list[dict[str, Any]] = self._json("GET", route("training-jobs"))["jobs"]
         return found
 
     def job(self, identity: str) -> dict[str, Any]:
         """One training job."""
-        return self._json("GET", f"/v1/training-jobs/{identity}")
+        return self._json("GET", route("training-jobs", identity))
 
     def job_log(self, identity: str) -> list[str]:
         """The end of a job's log."""
-        lines: list[str] = self._json("GET", f"/v1/training-jobs/{identity}/log")["lines"]
+        lines: list[str] = self._json("GET", route("training-jobs", identity, "log"))["lines"]
         return lines
 
     def cancel(self, identity: str) -> dict[str, Any] | None:
         """Cancel a job and return it, or delete a finished one and return None."""
-        answer = self._send("DELETE", f"/v1/training-jobs/{identity}")
+        answer = self._send("DELETE", route("training-jobs", identity))
         return None if answer.status_code == 204 else answer.json()
 
     def wait(self, identity: str, seconds: float = float("inf")) -> dict[str, Any]:
@@ -298,7 +299,7 @@ class Client:
 
     def follow(self, identity: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events of a job as they come: (job | log | picture | end, content)."""
-        url = f"/v1/training-jobs/{identity}/events"
+        url = route("training-jobs", identity, "events")
         with self._http.stream("GET", url) as answer:
             if answer.is_error:
                 answer.read()
@@ -322,7 +323,7 @@ class Client:
     ) -> bytes:
         answer = self._send(
             "POST",
-            f"/v1/models/{model}/{call}",
+            route("models", model, call),
             files=_files(parts),
             data=form,
             params={} if format is None else {"format": format},
@@ -332,36 +333,37 @@ class Client:
         if answer.status_code != httpx.codes.ACCEPTED:
             return answer.content
         # not its Location, which holds the path of a proxy as the client's own address does
-        return self._awaited(f"/v1/inference-jobs/{answer.json()['id']}", progress)
+        return self._awaited(answer.json()["id"], progress)
 
-    def _awaited(self, path: str, progress: Progress | None) -> bytes:
-        """The result of the inference job at `path`, which is deleted whatever happens."""
+    def _awaited(self, identity: str, progress: Progress | None) -> bytes:
+        """The result of an inference job, which is deleted whatever happens."""
+        url = route("inference-jobs", identity)
         try:
             while True:
-                job = self._json("GET", path)
+                job = self._json("GET", url)
                 if progress is not None:
                     progress(job)
                 if job["state"] in ("succeeded", "failed"):
-                    return self._send("GET", f"{path}/result").content
+                    return self._send("GET", route("inference-jobs", identity, "result")).content
                 time.sleep(PAUSE)
         finally:
             with suppress(httpx.HTTPError):
-                self._http.delete(path)
+                self._http.delete(url)
 
-    def _json(self, method: str, path: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._send(method, path).json()
+    def _json(self, method: str, url: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._send(method, url).json()
         return found
 
     def _send(
         self,
         method: str,
-        path: str,
+        url: str,
         repeatable: bool = False,
         **request: Any,  # noqa: ANN401
     ) -> httpx.Response:
         """The answer to a request; `repeatable` ones, and those that only read, may be repeated."""
         answer = self._repeats.send(
-            lambda: self._http.request(method, path, **request), repeatable or method == "GET"
+            lambda: self._http.request(method, url, **request), repeatable or method == "GET"
         )
         if answer.is_error:
             raise ServiceError(answer)

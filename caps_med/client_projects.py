@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from caps_med.client_paths import route
+
 if TYPE_CHECKING:
     import httpx
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from caps_med.batch.places import Place
     from caps_med.client import Content
 
-_PATH = "/v1/projects"
 #: Images that are listed, or versions of label maps, in one answer.
 _PAGE = 200
 
@@ -64,19 +65,19 @@ class Projects:
         form = {"name": name, "model": model, "seed": str(seed), "held_out": str(held_out)}
         if labels:
             form["labels"] = ",".join(f"{label}={name}" for label, name in labels.items())
-        return self._document("POST", _PATH, data=form)
+        return self._document("POST", route("projects"), data=form)
 
     def all(self) -> Iterator[dict[str, Any]]:
         """The projects of this key, the newest first."""
-        return self._pages(_PATH, "projects")
+        return self._pages(route("projects"), "projects")
 
     def get(self, project: str) -> dict[str, Any]:
         """One project: its model, images by state, the training job if it is learning."""
-        return self._document("GET", f"{_PATH}/{project}")
+        return self._document("GET", route("projects", project))
 
     def delete(self, project: str) -> None:
         """Delete a project with its images; published models stay."""
-        self._send("DELETE", f"{_PATH}/{project}")
+        self._send("DELETE", route("projects", project))
 
     def add(
         self,
@@ -100,24 +101,24 @@ class Projects:
         """
         parts = [("images", part) for part in _parts([Path(path) for path in images])]
         parts += [("labels", (Path(path).name, Path(path).read_bytes())) for path in labels]
-        path = f"{_PATH}/{project}/images"
+        url = route("projects", project, "images")
         added = self._document(
-            "POST", path, files=parts, data=_given(patient=patient), params=_given(author=author)
+            "POST", url, files=parts, data=_given(patient=patient), params=_given(author=author)
         )
         found: list[dict[str, Any]] = added["images"]
         return found
 
     def images(self, project: str, state: str | None = None) -> Iterator[dict[str, Any]]:
         """The images, or those of one state: unlabelled, predicted, corrected."""
-        return self._pages(f"{_PATH}/{project}/images", "images", state=state)
+        return self._pages(route("projects", project, "images"), "images", state=state)
 
     def image(self, project: str, image: str) -> bytes:
         """The file of an image."""
-        return self._send("GET", f"{_PATH}/{project}/images/{image}").content
+        return self._send("GET", route("projects", project, "images", image)).content
 
     def delete_image(self, project: str, image: str) -> None:
         """Delete an image with its label maps."""
-        self._send("DELETE", f"{_PATH}/{project}/images/{image}")
+        self._send("DELETE", route("projects", project, "images", image))
 
     def next(
         self,
@@ -134,7 +135,7 @@ class Projects:
             skip: not this image, or none of these.
         """
         asked = _given(strategy=strategy, author=author, skip=skip)
-        answer = self._send("GET", f"{_PATH}/{project}/next", params=asked)
+        answer = self._send("GET", route("projects", project, "next"), params=asked)
         if answer.status_code == 204:
             return None
         found: dict[str, Any] = answer.json()["image"]
@@ -142,14 +143,14 @@ class Projects:
 
     def predict(self, project: str, image: str) -> dict[str, Any]:
         """Predict the label map of an image; the document of this version."""
-        return self._document("POST", f"{_PATH}/{project}/images/{image}/predict")
+        return self._document("POST", route("projects", project, "images", image, "predict"))
 
     def labels(
         self, project: str, image: str, version: int | None = None, format: str | None = None
     ) -> Labels:
         """The label map of an image, the present one or an earlier one."""
-        path = f"{_PATH}/{project}/images/{image}/labels"
-        answer = self._send("GET", path, params=_given(version=version, format=format))
+        url = route("projects", project, "images", image, "labels")
+        answer = self._send("GET", url, params=_given(version=version, format=format))
         return Labels(answer.content, int(answer.headers["ETag"].strip('"')))
 
     def save_labels(
@@ -170,7 +171,7 @@ class Projects:
         condition = {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
         return self._document(
             "PUT",
-            f"{_PATH}/{project}/images/{image}/labels",
+            route("projects", project, "images", image, "labels"),
             content=labels if isinstance(labels, bytes) else Path(labels).read_bytes(),
             headers=condition,
             params=_given(author=author),
@@ -178,7 +179,9 @@ class Projects:
 
     def versions(self, project: str, image: str) -> Iterator[dict[str, Any]]:
         """The versions of an image's label map, the oldest first."""
-        return self._pages(f"{_PATH}/{project}/images/{image}/labels/versions", "versions")
+        return self._pages(
+            route("projects", project, "images", image, "labels", "versions"), "versions"
+        )
 
     def learn(self, project: str, **options: float) -> dict[str, Any]:
         """Begin a round of learning; `Client.wait` waits for its `job`.
@@ -187,11 +190,13 @@ class Projects:
             options: epochs, steps, batch_size, crop, learning_rate.
         """
         form = {name: str(value) for name, value in options.items()}
-        return self._document("POST", f"{_PATH}/{project}/learn", data=form)
+        return self._document("POST", route("projects", project, "learn"), data=form)
 
     def rounds(self, project: str) -> list[dict[str, Any]]:
         """The rounds with their scores, the oldest first."""
-        found: list[dict[str, Any]] = self._document("GET", f"{_PATH}/{project}/rounds")["rounds"]
+        found: list[dict[str, Any]] = self._document("GET", route("projects", project, "rounds"))[
+            "rounds"
+        ]
         return found
 
     def export(self, project: str, layout: str = "nnunet") -> bytes:
@@ -200,20 +205,20 @@ class Projects:
         Args:
             layout: nnunet, or pairs (images/ and labels/).
         """
-        answer = self._send("GET", f"{_PATH}/{project}/export", params={"layout": layout})
+        answer = self._send("GET", route("projects", project, "export"), params={"layout": layout})
         return answer.content
 
-    def _pages(self, path: str, kind: str, **asked: str | None) -> Iterator[dict[str, Any]]:
+    def _pages(self, url: str, kind: str, **asked: str | None) -> Iterator[dict[str, Any]]:
         """All documents of a list, page by page."""
         after: str | None = None
         while True:
-            page = self._document("GET", path, params=_given(limit=_PAGE, after=after, **asked))
+            page = self._document("GET", url, params=_given(limit=_PAGE, after=after, **asked))
             yield from page[kind]
             if (after := page["next"]) is None:
                 return
 
-    def _document(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
-        found: dict[str, Any] = self._send(method, path, **request).json()
+    def _document(self, method: str, url: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
+        found: dict[str, Any] = self._send(method, url, **request).json()
         return found
 
 

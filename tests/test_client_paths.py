@@ -1,0 +1,39 @@
+"""Names in the paths of the client: any text is one part, and comes to the service as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from caps_med.client import Client
+
+NAMES = ["a/b", "a b", "a?b", "a#b", "50%", "a%2Fb", "Ü", "brain@2"]
+CALLS: list[tuple[Callable[[Client, str], object], str]] = [
+    (lambda client, name: client.model(name), "/v1/models/{}"),
+    (lambda client, name: client.segment(name, b"x"), "/v1/models/{}/segment"),
+    (lambda client, name: client.promote(name), "/v1/models/{}/promoted"),
+    (lambda client, name: client.job(name), "/v1/training-jobs/{}"),
+    (lambda client, name: list(client.follow(name)), "/v1/training-jobs/{}/events"),
+    (lambda client, name: client.projects.get(name), "/v1/projects/{}"),
+    (lambda client, name: client.projects.image("p", name), "/v1/projects/p/images/{}"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_one_part_of_a_path(name: str) -> None:
+    asked: list[bytes] = []
+
+    def service(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.raw_path)
+        return httpx.Response(200, json={})
+
+    with Client("http://service/below", transport=httpx.MockTransport(service)) as client:
+        for call, pattern in CALLS:
+            call(client, name)
+            assert (
+                httpx.URL(scheme="http", raw_path=asked[-1]).path == f"/below{pattern.format(name)}"
+            )
+            assert asked[-1].count(b"/") == f"/below{pattern}".count("/")
+            assert b"?" not in asked[-1]
