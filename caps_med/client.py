@@ -35,10 +35,10 @@ PAUSE = 0.5
 
 
 class ServiceError(Exception):
-    """The service answered with a problem document.
+    """The service answered with a problem document, or a proxy with what is no success.
 
     Attributes:
-        status, code, detail: members of the document.
+        status, code, detail: members of the document; of a redirection, where to.
         problem: the whole document.
         retry_after: seconds after which to try again, if the service says so.
     """
@@ -51,6 +51,8 @@ class ServiceError(Exception):
         self.problem: dict[str, Any] = problem if isinstance(problem, dict) else {}
         self.status = answer.status_code
         self.code, self.detail = self.problem.get("code", ""), self.problem.get("detail", "")
+        if answer.has_redirect_location:  # of a proxy, which takes HTTPS alone or another name
+            self.detail = f"moved to {answer.headers['Location']}: give the client that address"
         self.retry_after = retry_after(answer)
         super().__init__(f"{self.status} {self.code}: {self.detail}")
 
@@ -301,7 +303,7 @@ class Client:
         """The events of a job as they come: (job | log | picture | end, content)."""
         url = route("training-jobs", identity, "events")
         with self._http.stream("GET", url) as answer:
-            if answer.is_error:
+            if not answer.is_success:
                 answer.read()
                 raise ServiceError(answer)
             name = ""
@@ -365,7 +367,7 @@ class Client:
         answer = self._repeats.send(
             lambda: self._http.request(method, url, **request), repeatable or method == "GET"
         )
-        if answer.is_error:
+        if not answer.is_success:
             raise ServiceError(answer)
         return answer
 

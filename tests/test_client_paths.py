@@ -7,7 +7,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from caps_med.client import Client
+from caps_med.client import Client, ServiceError
 
 NAMES = ["a/b", "a b", "a?b", "a#b", "50%", "a%2Fb", "Ü", "brain@2"]
 CALLS: list[tuple[Callable[[Client, str], object], str]] = [
@@ -37,3 +37,13 @@ def test_a_name_is_one_part_of_a_path(name: str) -> None:
             )
             assert asked[-1].count(b"/") == f"/below{pattern}".count("/")
             assert b"?" not in asked[-1]
+
+
+def test_a_redirection_is_no_success() -> None:
+    """As a proxy answers that takes HTTPS alone; nothing was deleted."""
+    moved = httpx.Response(301, headers={"Location": "https://service/v1/projects/p"})
+    with (
+        Client("http://service", transport=httpx.MockTransport(lambda _: moved)) as client,
+        pytest.raises(ServiceError, match=r"^301 : moved to https://service/v1/projects/p: give"),
+    ):
+        client.projects.delete("p")
