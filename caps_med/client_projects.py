@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 #: Images that are listed, or versions of label maps, in one answer.
 _PAGE = 200
+#: Files that a service takes at once by default, and bytes, with room for what else is sent.
+_FILES, _BYTES = 16, 100 * 2**20
+#: A file in a form: what it is, its name and its content.
+Part = tuple[str, tuple[str, bytes]]
 
 
 class Labels(NamedTuple):
@@ -32,6 +36,21 @@ class Labels(NamedTuple):
 
     content: bytes
     version: int
+
+
+class PartlyAdded(Exception):
+    """Some images were added by `Projects.add` before a request failed, and stay.
+
+    Its cause is that failure, such as a `caps_med.client.ServiceError`. The images of that request
+    were not added, unless its answer was lost, and those after them were not sent.
+
+    Attributes:
+        added: the documents of those that were, the first of the images that were given.
+    """
+
+    def __init__(self, added: list[dict[str, Any]], of: int, error: Exception) -> None:
+        super().__init__(f"{len(added)} of {of} images were added, then: {error}")
+        self.added = added
 
 
 class Projects:
@@ -87,7 +106,7 @@ class Projects:
         author: str | None = None,
         patient: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Add images, all or none.
+        """Add images, a few in each request, of which the service adds all or none.
 
         Args:
             images: their paths; the names of the files are sent to the service. The files of a
@@ -98,15 +117,34 @@ class Projects:
             author: of the label maps.
             patient: whose images all of them are, in any words, such as a pseudonym. Images of one
                 patient, also those of several calls, are held out together.
+
+        Returns:
+            The documents of the images, in their order.
+
+        Raises:
+            ValueError: a label map is called like none of the images, or like several. None is
+                added.
+            PartlyAdded: a later request failed, for whatever reason.
         """
-        parts = [("images", part) for part in _parts([Path(path) for path in images])]
-        parts += [("labels", (Path(path).name, Path(path).read_bytes())) for path in labels]
+        named = list(_named([Path(path) for path in images]))
+        maps = _paired([name for name, _ in named], [Path(path) for path in labels])
         url = route("projects", project, "images")
-        added = self._document(
-            "POST", url, files=parts, data=_given(patient=patient), params=_given(author=author)
-        )
-        found: list[dict[str, Any]] = added["images"]
-        return found
+        added: list[dict[str, Any]] = []
+        try:
+            for parts in _requests(named, maps):
+                answer = self._document(
+                    "POST",
+                    url,
+                    files=parts,
+                    data=_given(patient=patient),
+                    params=_given(author=author),
+                )
+                added += answer["images"]
+        except Exception as error:
+            if not added:
+                raise
+            raise PartlyAdded(added, len(named), error) from error
+        return added
 
     def images(self, project: str, state: str | None = None) -> Iterator[dict[str, Any]]:
         """The images, or those of one state: unlabelled, predicted, corrected."""
@@ -222,8 +260,8 @@ class Projects:
         return found
 
 
-def _parts(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each image, as a service takes it."""
+def _named(paths: Sequence[Path]) -> Iterator[tuple[str, Sequence[Place]]]:
+    """Name and files of each image."""
     from caps_med.batch import find_cases
     from caps_med.batch.places import absolute
     from caps_med.batch.series import is_dicom
@@ -235,11 +273,49 @@ def _parts(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
     for path in given:
         if path.is_dir():
             for case in find_cases([path]).cases:
-                yield _part(_called(case), case.files)
+                yield _called(case), case.files
         elif path not in series:
-            yield _part(path.name, [path])
+            yield path.name, [path]
         elif path == series[path].files[0]:
-            yield _part(_called(series[path]), series[path].files)
+            yield _called(series[path]), series[path].files
+
+
+def _paired(names: Sequence[str], labels: Sequence[Path]) -> dict[str, Path]:
+    """The label map of each image that has one, by the image's name."""
+    from caps_med.batch.cases import split_suffix
+
+    called: dict[str, list[str]] = {}
+    for name in names:
+        called.setdefault(split_suffix(name)[0], []).append(name)
+    found: dict[str, Path] = {}
+    for label in labels:
+        alike = called.get(split_suffix(label.name)[0], [])
+        if len(alike) != 1:
+            whose = "several images are" if alike else "no image is"
+            raise ValueError(f"labels: {whose} called like {label.name}")
+        (name,) = alike
+        if name in found:
+            raise ValueError(f"labels: {label.name} and {found[name].name} belong to one image")
+        found[name] = label
+    return found
+
+
+def _requests(
+    named: Sequence[tuple[str, Sequence[Place]]], maps: Mapping[str, Path]
+) -> Iterator[list[Part]]:
+    """The parts of each request, which are read when it is their turn; at least one."""
+    parts: list[Part] = []
+    for name, files in named:
+        more: list[Part] = [("images", (name, _content(files)))]
+        if label := maps.get(name):
+            more.append(("labels", (label.name, label.read_bytes())))
+        together = [*parts, *more]
+        size = sum(len(content) for _, (_, content) in together)
+        if parts and (len(together) > _FILES or size > _BYTES):
+            yield parts
+            together = more
+        parts = together
+    yield parts
 
 
 def _called(case: Case) -> str:
@@ -247,19 +323,19 @@ def _called(case: Case) -> str:
     return case.name.replace("/", "-") + (case.suffix or ".dcm")
 
 
-def _part(name: str, files: Sequence[Place]) -> tuple[str, bytes]:
-    """Files of one image under its name: several, and a header with its voxels, as a zip."""
+def _content(files: Sequence[Place]) -> bytes:
+    """The files of one image as one: several, and a header with its voxels, as a zip."""
     from caps_med.images import names_beside
 
     beside = [file.with_name(other) for file in files for other in names_beside(file.name)]
     files = [*files, *(file for file in beside if file.is_file())]
     if len(files) == 1:
-        return name, files[0].read_bytes()
+        return files[0].read_bytes()
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for file in files:
             archive.writestr(file.name, file.read_bytes())
-    return name, content.getvalue()
+    return content.getvalue()
 
 
 def _given(**parameters: str | int | Sequence[str] | None) -> dict[str, Any]:

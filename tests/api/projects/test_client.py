@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from caps_med.client import Client, ServiceError
+from caps_med.client_projects import PartlyAdded
 from caps_med.images import encode_image, read_image
 from tests.api.projects.conftest import discs
 from tests.api.running import Running
@@ -95,3 +96,39 @@ def test_a_series_and_a_header_with_its_voxels_are_an_image_each(
         assert [one["name"] for one in added] == names
         (only,) = client.projects.add(project, [scans / "both" / "b1"])
         assert only["name"] == "b1"
+
+
+def test_many_images_are_added_by_several_requests(server: Running, tmp_path: Path) -> None:
+    pairs = discs(19)
+    folder = tmp_path / "labels"
+    folder.mkdir()
+    for i, (image, mask) in enumerate(pairs):
+        (tmp_path / f"{i}.png").write_bytes(image)
+        (folder / f"{i}.png").write_bytes(mask)
+    images = [tmp_path / f"{i}.png" for i in range(19)]
+    with Client(server.address) as client:
+        projects = client.projects
+        project = projects.create("many", "discs")["id"]
+        added = projects.add(project, images, [*folder.iterdir()], patient="p")
+        assert [one["name"] for one in added] == [image.name for image in images]
+        assert {(one["state"], one["patient"]) for one in added} == {("corrected", "p")}
+
+        images[17].write_bytes(b"no image")
+        with pytest.raises(
+            PartlyAdded, match=r"^16 of 19 images were added, then: 415.*17\.png"
+        ) as e:
+            projects.add(project, images)
+        assert [one["name"] for one in e.value.added] == [image.name for image in images[:16]]
+        assert isinstance(e.value.__cause__, ServiceError)
+        assert len([*projects.images(project)]) == 19 + 16
+        with pytest.raises(ServiceError, match=r"415.*17\.png"):
+            projects.add(project, images[16:])
+        with pytest.raises(ServiceError, match="422"):
+            projects.add(project, [])
+        with pytest.raises(ValueError, match=r"labels: several images are called like 3\.png"):
+            projects.add(project, [images[3], images[4], images[3]], [folder / "3.png"])
+        with pytest.raises(ValueError, match=r"labels: no image is called like 4\.png"):
+            projects.add(project, images[:3], [folder / "4.png"])
+        with pytest.raises(ValueError, match=r"labels: 2\.png and 2\.png belong to one image"):
+            projects.add(project, images[:3], [folder / "2.png", images[2]])
+        assert len([*projects.images(project)]) == 19 + 16
