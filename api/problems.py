@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from api.budget import Busy, NoRoom
 from api.decoding.decoder import DecoderDied, DecodeTimeout, NoDecoder
@@ -236,10 +237,28 @@ def _told(error: Mapping[str, Any]) -> str:
 async def _http(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException) or error.status_code not in _OF_STATUS:
         raise error
-    detail = str(error.detail)
+    detail, headers = str(error.detail), dict(error.headers or {})
     if error.status_code == 400:
         detail += _form_hint(request, detail)
-    return problem(_OF_STATUS[error.status_code], detail, error.headers)
+    elif error.status_code == 404:
+        detail = "there is no such path"
+    elif error.status_code == 405:
+        headers["Allow"] = _allowed(request) or headers.get("Allow", "")
+        detail = f"this path takes {headers['Allow']} alone"
+    return problem(_OF_STATUS[error.status_code], detail, headers)
+
+
+def _allowed(request: Request) -> str:
+    """The methods of a path. Starlette names those of one of its routes, and no HEAD."""
+    found = [
+        method
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
+    ]
+    return ", ".join(["HEAD"] * ("GET" in found) + found)
 
 
 def _form_hint(request: Request, detail: str) -> str:

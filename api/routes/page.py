@@ -7,7 +7,7 @@ from pathlib import Path
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from caps_med import __version__
 
@@ -45,10 +45,19 @@ class _Assets(StaticFiles):
     async def check_config(self) -> None:
         """Accept a missing folder."""
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with the whole file, whatever range is asked for (RFC 9110, section 14.2).
+
+        Starlette's answers to ranges that are not there are no problem documents.
+        """
+        headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)
+
     async def get_response(self, path: str, scope: Scope) -> Response:
         """One file, which browsers may cache for good."""
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        response.headers["Accept-Ranges"] = "none"
         return response
 
 

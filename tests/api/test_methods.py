@@ -36,6 +36,42 @@ def test_head_of_what_is_only_posted_is_refused(client: TestClient) -> None:
     assert client.head(SEGMENT).status_code == 405
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/healthz", "HEAD, GET"),
+        (SEGMENT, "POST"),
+        ("/v1/training-jobs", "HEAD, GET, POST"),
+        (f"/v1/projects/{'0' * 32}", "HEAD, GET, DELETE"),
+        (f"/v1/projects/{'0' * 32}/images/{'0' * 32}/labels", "HEAD, GET, PUT"),
+    ],
+)
+def test_a_refusal_lists_all_methods_of_the_path(
+    client: TestClient, path: str, allowed: str
+) -> None:
+    for method in ("PATCH", "OPTIONS"):
+        answer = client.request(method, path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+        assert answer.json()["detail"] == f"this path takes {allowed} alone"
+
+
+def test_files_of_the_page_are_sent_as_a_whole(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever range is asked for: errors of ranges would be no problem documents."""
+    (tmp_path / "x.js").write_bytes(b"0123456789")
+    (assets,) = [route for route in client.app.routes if getattr(route, "path", "") == "/assets"]  # type: ignore[attr-defined]
+    monkeypatch.setattr(assets.app, "all_directories", [tmp_path])
+    for asked in ("bytes=99-", "bytes=x", "lines=1", "bytes=2-3"):
+        answer = client.get("/assets/x.js", headers={"Range": asked})
+        assert (answer.status_code, answer.content) == (200, b"0123456789")
+        assert answer.headers["accept-ranges"] == "none"
+    for method, path, status in (("POST", "x.js", 405), ("GET", "y.js", 404)):
+        answer = client.request(method, f"/assets/{path}")
+        assert (answer.status_code, answer.json()["status"]) == (status, status)
+    assert client.post("/assets/x.js").headers["allow"] == "GET, HEAD"
+
+
 def test_a_stream_ends_with_the_headers_of_head(models: Path, picture: bytes) -> None:
     """And nothing of it goes on: the connection is used again."""
     with (
