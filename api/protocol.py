@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from typing import ClassVar
 
@@ -17,6 +18,10 @@ from api.problems import MEDIA_TYPE, PROBLEMS, SLOW_BODY, document
 MAX_HEAD_BYTES = 32 * 1024
 #: Headers that each say where a body ends.
 _AMBIGUOUS = {b"content-length", b"transfer-encoding"}
+
+
+#: A target in absolute form: host and the rest.
+_ABSOLUTE = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE)
 
 
 class _Connection(h11.Connection):
@@ -39,7 +44,26 @@ class _Connection(h11.Connection):
             size = len(event.target) + sum(len(name) + len(value) for name, value in event.headers)
             if size > MAX_HEAD_BYTES:
                 raise h11.RemoteProtocolError("too large headers")
+            return _in_origin_form(event)
         return event
+
+
+def _in_origin_form(request: h11.Request) -> h11.Request:
+    """The same request with the path alone as its target, and the host in its header.
+
+    Clients that take the service for a proxy send both as the target, of which the host counts
+    (RFC 9112, section 3.2.2).
+    """
+    if (absolute := _ABSOLUTE.fullmatch(request.target)) is None:
+        return request
+    host, rest = absolute.groups()
+    others = [(name, value) for name, value in request.headers if name != b"host"]
+    return h11.Request(
+        method=request.method,
+        target=rest if rest.startswith(b"/") else b"/" + rest,
+        headers=[(b"Host", host), *others],
+        http_version=request.http_version,
+    )
 
 
 class BoundedHttp(H11Protocol):

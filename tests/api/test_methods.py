@@ -172,6 +172,21 @@ def test_a_request_with_two_ends_is_the_last_one_of_its_connection(models: Path)
             assert not answers.endswith(b"<open>")
 
 
+def test_a_target_may_name_the_host(models: Path) -> None:
+    """As clients send it that take the service for a proxy; its host counts, not the header."""
+    settings = Settings(models=models, preload=(), allowed_hosts=("here",))
+    with running(settings) as server:
+        for target, host, status in (
+            (b"http://here/v1/models?", b"x", 200), (b"HTTP://here:8000/healthz", b"here", 200),
+            (b"https://here", b"x", 200), (b"https://here?x=1", b"x", 200),
+            (b"http://elsewhere/healthz", b"here", 403), (b"http:///healthz", b"here", 404),
+            (b"ftp://here/healthz", b"here", 404),
+        ):  # fmt: skip
+            head = b"GET " + target + b" HTTP/1.1\r\nConnection: close\r\nHost: " + host
+            answer = exchange(server, head + b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 %d " % status), target
+
+
 def test_the_page_of_all_calls_comes_from_here_alone(client: TestClient) -> None:
     page = client.get("/docs")
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
