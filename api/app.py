@@ -146,7 +146,7 @@ def _guard(app: FastAPI, settings: Settings) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=("GET", "POST", "PUT", "DELETE"),
+            allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE"),
             allow_headers=(
                 "Authorization",
                 "X-API-Key",

@@ -384,9 +384,11 @@ class TestBrowsers:
         viewer = "https://viewer.example"
         settings = Settings(models=models, preload=(), cors_origins=(viewer,))
         with TestClient(create_app(settings)) as client:
-            asked = {"Origin": viewer, "Access-Control-Request-Method": "POST"}
-            answer = client.options(SEGMENT, headers=asked)
-            assert answer.headers["access-control-allow-origin"] == viewer
+            for method in ("GET", "HEAD", "POST", "PUT", "DELETE"):
+                asked = {"Origin": viewer, "Access-Control-Request-Method": method}
+                answer = client.options(SEGMENT, headers=asked)
+                assert answer.status_code == 200
+                assert answer.headers["access-control-allow-origin"] == viewer
             answer = client.post(SEGMENT, files={"image": picture}, headers={"Origin": viewer})
             assert answer.status_code == 200
             assert answer.headers["access-control-allow-origin"] == viewer
