@@ -99,6 +99,8 @@ def _elements(content: BinaryIO, names: Sequence[str], whole: bool) -> Header | 
     from pydicom.filereader import read_partial
     from pydicom.tag import BaseTag, Tag
 
+    from caps_med.images.codecs.dicom_parsing import quiet
+
     tags = [Tag(name) for name in names]
     past = False
 
@@ -108,11 +110,12 @@ def _elements(content: BinaryIO, names: Sequence[str], whole: bool) -> Header | 
         return past
 
     try:
-        # a file may have no preamble, nor a header of its own
-        read = read_partial(content, is_past, force=True, specific_tags=list(tags))
-        found = {name: read.get(name) for name in names if name in read}
-        if read.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
-            found["SOPClassUID"] = _DIRECTORY
+        with quiet():
+            # a file may have no preamble, nor a header of its own
+            read = read_partial(content, is_past, force=True, specific_tags=list(tags))
+            found = {name: read.get(name) for name in names if name in read}
+            if read.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
+                found["SOPClassUID"] = _DIRECTORY
     except Exception:  # pydicom raises several types for broken files
         return None
     return found if past or whole else None

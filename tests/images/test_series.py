@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from pydicom.uid import UID, ExplicitVRLittleEndian, ImplicitVRLittleEndian, RTDoseStorage
+from pydicom.uid import (
+    UID,
+    CTImageStorage,
+    ExplicitVRLittleEndian,
+    ImplicitVRLittleEndian,
+    RTDoseStorage,
+)
 
-from caps_med.errors import InputTooLarge, InvalidInput
-from caps_med.images import series
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput
+from caps_med.images import read_image, series
 from caps_med.images.series import series_of_zip
 from tests.archives.series import slices
 from tests.images.dicom_files import SERIES, dataset, directory_file, encoded, placed
@@ -93,3 +100,21 @@ def test_a_zip_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series, "_MOST_FILES", 2)
     with pytest.raises(InputTooLarge, match="more than 2 files: split it"):
         found(*files)
+
+
+def test_nothing_of_a_file_is_warned_of_or_logged(
+    caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    """pydicom quotes values, in its warnings and in its log; in these a patient may be named."""
+    (file, *_) = slices(SpecificCharacterSet="ISO_IR 100", SeriesNumber=1234567)
+    for correct, wrong in (
+        (b"ISO_IR 100", b"DOE JOHN  "), (b"1234567", b"Doe^Jon"),
+        (SERIES.encode(), b"Doe^John".ljust(len(SERIES))),
+        (CTImageStorage.encode(), b"Doe^John".ljust(len(CTImageStorage))),
+    ):  # fmt: skip
+        assert correct in file
+        broken = file.replace(correct, wrong)
+        assert found(("x.dcm", broken))[0]
+        with suppress(CapsMedError):
+            read_image(broken)
+    assert (caplog.messages, [*recwarn]) == ([], [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
 from collections.abc import Iterator
@@ -13,14 +14,19 @@ from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput
 
 #: Warnings are silenced for the whole process: one at a time.
 _ONE = threading.Lock()
+_LOG = logging.getLogger("pydicom")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings of pydicom, which quote the values of a file."""
+    """No warnings of pydicom, which quote the values of a file, and none in its log."""
     with _ONE, warnings.catch_warnings(), disable_value_validation():
         warnings.simplefilter("ignore")
-        yield
+        logged, _LOG.disabled = _LOG.disabled, True
+        try:
+            yield
+        finally:
+            _LOG.disabled = logged
 
 
 @contextmanager
