@@ -45,6 +45,11 @@ DRAWN = """async () => {
     return drawn;
 }"""
 
+#: Buttons of a view whose text goes beyond them.
+CUT = """view => [...document.querySelectorAll(`#${view} :is(button, .button)`)]
+    .filter(one => one.scrollWidth > one.clientWidth + 1)
+    .map(one => one.outerHTML.slice(0, 200))"""
+
 
 def wait_for_answer(page: Page) -> None:
     expect(page.locator("#segment .answer")).to_be_visible()
@@ -440,6 +445,27 @@ def test_at_400_percent_the_page_does_not_scroll_sideways(opened: Callable[..., 
         if view == "models":
             expect(page.locator("#models article").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") == 320, view
+
+
+def test_text_is_as_large_as_the_browser_is_set_to(opened: Callable[..., Page]) -> None:
+    """WCAG 2.2, 1.4.4: at 200 % nothing is cut off, and the page does not scroll sideways."""
+    page = opened("segment")
+    page.set_viewport_size({"width": 640, "height": 900})
+    link = page.locator("nav a").first
+    size = "element => parseFloat(getComputedStyle(element).fontSize)"
+    before = link.evaluate(size)
+    sizes = {"fontSizes": {"standard": 32, "fixed": 26}}
+    page.context.new_cdp_session(page).send("Page.setFontSizes", sizes)
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    for view in ("segment", "annotate", "synthesize", "classify", "capsules", "train", "models"):
+        page.evaluate("view => { location.hash = view }", view)
+        expect(page.locator(f"#{view}")).to_be_visible()
+        if view == "models":
+            expect(page.locator("#models article").first).to_be_visible()
+        assert link.evaluate(size) == 2 * before
+        assert page.evaluate("document.documentElement.scrollWidth") == 640, view
+        assert page.evaluate(CUT, view) == [], view
 
 
 class TestWithoutWebGL:
