@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from urllib.parse import unquote
 
 from anyio import to_thread
 from fastapi import UploadFile
@@ -50,12 +52,27 @@ class _Refused(HTTPException):
         self.answer, self.linger = answer, linger
 
 
+#: A file's name in UTF-8 by RFC 5987, which RFC 7578 forbids in forms, but some clients send: .NET
+#: beside a name that is encoded for e-mail.
+_NAME_IN_UTF8 = re.compile(rb";\s*filename\*\s*=\s*utf-8'[^']*'([^;\s]+)", re.IGNORECASE)
+
+
 class WholeForms(MultiPartParser):
-    """Starlette's parser, which by itself leaves out what is cut off at the end of a form, and
-    decodes texts in any character set that the client names.
+    """Starlette's parser, which by itself leaves out what is cut off at the end of a form, decodes
+    texts in any character set that the client names, and knows no other names of files than plain
+    ones.
     """
 
     _ended = False
+
+    def on_headers_finished(self) -> None:
+        """Take the name of a file as its client meant it: of several, the last one counts."""
+        part = self._current_part
+        if found := _NAME_IN_UTF8.search(part.content_disposition or b""):
+            name = unquote(found[1].decode("latin-1")).replace("\\", "/").replace('"', "'")
+            encoded = name.encode(self._charset, "replace")
+            part.content_disposition = b'%s; filename="%s"' % (part.content_disposition, encoded)
+        super().on_headers_finished()
 
     def on_end(self) -> None:
         """The last boundary is there."""

@@ -373,3 +373,25 @@ def test_a_picture_comes_back_as_nifti(client: httpx.Client, create: Create) -> 
     nifti = client.get(f"{image}/labels", params={"format": "nifti"}).content
     again = client.put(f"{image}/labels", content=nifti, headers={"If-Match": put.headers["ETag"]})
     assert (again.status_code, again.json()["changed"]) == (200, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (b"filename=\"=?utf-8?B?w6Ryei5wbmc=?=\"; filename*=utf-8''%C3%A4rz.png", "\u00e4rz.png"),
+        (b"filename*=UTF-8'de'%C3%A4rz%20%22a%22.png", "\u00e4rz 'a'.png"),
+        (b"filename*=utf-8''..%2F..%5Cx.png", "x.png"),
+        (b"filename=\"\xc3\xa4.png\"; filename*=utf-8''%C3.png", "\ufffd.png"),
+        (b'filename="\xc3\xa4.png"', "\u00e4.png"),
+        (b"filename=\"a.png\"; filename*=koi8-r''%C3.png", "a.png"),
+    ],
+)
+def test_names_of_files_beyond_ascii(
+    client: httpx.Client, create: Create, given: bytes, name: str
+) -> None:
+    """Some clients send them by RFC 5987, .NET beside one that is encoded for e-mail."""
+    head = b"--b\r\nContent-Disposition: form-data; name=images; " + given + b"\r\n\r\n"
+    content = head + discs(1)[0][0] + b"\r\n--b--\r\n"
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    answer = client.post(f"{create()}/images", content=content, headers=headers)
+    assert [image["name"] for image in answer.json()["images"]] == [name]
