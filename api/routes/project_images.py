@@ -10,17 +10,19 @@ from fastapi.responses import JSONResponse
 
 from api.encoding import MEDIA_TYPES
 from api.projects.images import Upload
-from api.projects.records import State
+from api.projects.records import Image, State
 from api.projects.schemas import Added, ImageList, ImageView
 from api.routes.common import ChoiceDependency, EngineDependency, answers, problems
 from api.routes.images import encode, first_channel
 from api.routes.projects import (
     After,
     Author,
+    IfNoneMatch,
     ImageDependency,
     Limit,
     ProjectDependency,
     ProjectsDependency,
+    is_known,
 )
 from api.uploads import read_upload
 from caps_med.errors import InvalidInput
@@ -105,7 +107,10 @@ async def list_images(
     "/{image}",
     summary="The file of an image, a slice of it, or what is known of it",
     response_class=Response,
-    responses=answers("nifti", "png", "json", numbers=ImageView),
+    responses={
+        **answers("nifti", "png", "json", numbers=ImageView),
+        304: {"description": "As known."},
+    },
 )
 async def show(
     image: ImageDependency,
@@ -120,18 +125,21 @@ async def show(
     ] = None,
     slice: SliceNumber = None,
     plane: PlaneName = "axial",
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """The file is that of the upload; volumes of other formats than NIfTI and NRRD are NIfTI."""
     if format == "json":
         return JSONResponse(ImageView.of(image).model_dump(mode="json"))
     if slice is None and format in (None, image.format):
+        if is_known(tag := _tag(image), if_none_match):
+            return Response(status_code=304, headers={"ETag": tag})
         content = await to_thread.run_sync(projects.images.content, image.project, image.file)
-        return _file(content, image.format, image.id)
+        return _file(content, image)
     decoded = await projects.images.decoded(image)
     chosen_slice(slice_count(decoded, plane), slice)
     if format is None and decoded.spatial_dims == 2:  # the picture is its only slice
         content = await to_thread.run_sync(projects.images.content, image.project, image.file)
-        return _file(content, image.format, image.id)
+        return _file(content, image)
     form = format or image.format
     whole = format is None or (is_colour(decoded) and format == "png")
     shown = decoded if whole else first_channel(decoded)
@@ -140,13 +148,18 @@ async def show(
     return Response(content, headers=headers, media_type=MEDIA_TYPES[form])
 
 
-def _file(content: bytes, form: str, identity: str) -> Response:
-    """A file, whose bytes never change."""
+def _file(content: bytes, image: Image) -> Response:
+    """The file of an image."""
     headers = {
-        "ETag": f'"{identity}"',
-        "Content-Disposition": f'attachment; filename="image{CODECS[form].suffixes[0]}"',
+        "ETag": _tag(image),
+        "Content-Disposition": f'attachment; filename="image{CODECS[image.format].suffixes[0]}"',
     }
-    return Response(content, headers=headers, media_type=MEDIA_TYPES[form])
+    return Response(content, headers=headers, media_type=MEDIA_TYPES[image.format])
+
+
+def _tag(image: Image) -> str:
+    """The ETag of an image's file, whose bytes never change."""
+    return f'"{image.id}"'
 
 
 @router.delete("/{image}", summary="Delete an image", status_code=204, responses=problems(404, 422))

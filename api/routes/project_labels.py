@@ -22,10 +22,13 @@ from api.routes.project_images import PlaneName, SliceNumber
 from api.routes.projects import (
     After,
     Author,
+    IfNoneMatch,
     ImageDependency,
     Limit,
     ProjectDependency,
     ProjectsDependency,
+    is_known,
+    tags_of,
 )
 from caps_med.errors import InvalidInput
 from caps_med.images import CODECS, encode_image
@@ -35,7 +38,6 @@ router = APIRouter(prefix="/v1/projects/{project}/images/{image}", tags=["projec
 IfMatch = Annotated[
     str | None, Header(max_length=200, description="The ETag of the label map that was corrected.")
 ]
-IfNoneMatch = Annotated[str | None, Header(max_length=200)]
 _BODY = {"schema": {"type": "string", "format": "binary"}}
 
 
@@ -79,7 +81,7 @@ async def show(
     """NIfTI of a volume, palette PNG of a picture. Send its `ETag` as `If-Match` to replace it."""
     label = await to_thread.run_sync(projects.annotations.label, image, version)
     headers = {"ETag": _tag(label), "Caps-Med-Label-Kind": label.kind}
-    if {_tag(label), f"W/{_tag(label)}", "*"} & set(_tags(if_none_match)):
+    if is_known(_tag(label), if_none_match):
         return Response(status_code=304, headers=headers)
     kept = format_of(image)
     form = negotiate(format, None, [kept, "nifti", "png", "nrrd", "metaimage", "tiff", "npy"])
@@ -139,11 +141,11 @@ def _parent(
     """The version that the headers name, which is the present one; None for a first one."""
     present = projects.store.label(image.id)
     if if_match is not None:
-        tags = _tags(if_match)
+        tags = tags_of(if_match)
         if present is not None and (_tag(present) in tags or "*" in tags):
             return present.version
         raise stale(present)
-    if if_none_match is not None and "*" in _tags(if_none_match):
+    if if_none_match is not None and "*" in tags_of(if_none_match):
         if present is None:
             return None
         raise stale(present)
@@ -176,7 +178,3 @@ def _view(label: LabelVersion, status: int) -> Response:
 
 def _tag(label: LabelVersion) -> str:
     return f'"{label.version}"'
-
-
-def _tags(header: str | None) -> list[str]:
-    return [tag.strip() for tag in (header or "").split(",")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Depends, Form, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Form, Header, Path, Query, Request, Response
 from pydantic import StringConstraints
 
 from api.heads import is_head
@@ -41,6 +41,19 @@ AuthorName = Annotated[
         description="Who corrects; by default the key's name.",
     ),
 ]
+
+#: ETags of what the client has.
+IfNoneMatch = Annotated[str | None, Header(max_length=200)]
+
+
+def tags_of(header: str | None) -> list[str]:
+    """The ETags of If-Match or If-None-Match."""
+    return [tag.strip() for tag in (header or "").split(",")]
+
+
+def is_known(tag: str, if_none_match: str | None) -> bool:
+    """Whether the client has what has this ETag."""
+    return bool({tag, f"W/{tag}", "*"} & set(tags_of(if_none_match)))
 
 
 async def projects_of(request: Request) -> Projects:

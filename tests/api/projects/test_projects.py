@@ -88,6 +88,11 @@ def test_a_project_from_images_to_corrections(client: httpx.Client, create: Crea
     for tags in ('"2"', 'W/"2"', "*"):
         known = client.get(f"{first}/labels", headers={"If-None-Match": tags})
         assert known.status_code == 304
+    tag = client.get(first).headers["ETag"]
+    for tags in (tag, f'"x", W/{tag}', "*"):
+        known = client.get(first, headers={"If-None-Match": tags})
+        assert (known.status_code, known.headers["ETag"], known.content) == (304, tag, b"")
+    assert client.get(first, headers={"If-None-Match": '"x"'}).content == pairs[0][0]
 
 
 def test_two_annotators_do_not_overwrite_each_other(client: httpx.Client, create: Create) -> None:
