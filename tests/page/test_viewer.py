@@ -415,6 +415,18 @@ def test_a_comparison_ends_when_it_is_not_wanted_any_more(opened: Callable[..., 
     expect(page.locator("#segment .view")).to_have_count(1)
 
 
+def test_the_focus_of_a_picture_is_seen(opened: Callable[..., Page]) -> None:
+    """Inside of it: the figure around it cuts off what lies outside."""
+    page = opened("segment")
+    canvas = page.locator("#segment canvas[tabindex]")
+    canvas.focus()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")
+    expect(canvas).to_be_focused()
+    look = "one => { const { outlineWidth, outlineOffset } = getComputedStyle(one); return "
+    assert canvas.evaluate(look + "[outlineWidth, outlineOffset] }") == ["2px", "-2px"]
+
+
 def test_a_narrow_page_shows_the_picture_first(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     sample(page, "segment", "T1 slice")
