@@ -529,6 +529,28 @@ class TestWithoutWebGL:
         expect(page.locator("#synthesize canvas.flat")).to_be_visible()
         page.locator("#synthesize .gallery canvas").first.wait_for()
 
+    def test_what_is_compared_is_of_one_slice(self, opened: Callable[..., Page]) -> None:
+        page = opened("models")
+        page.context.add_init_script(self.NONE)
+        page.reload()
+        page.locator("nav a", has_text="Segment").click()
+        head = read_image(samples.COLIN27)
+        some = encode_image(MedicalImage(head.array[..., 20:26], head.affine), "nifti")
+        file = FilePayload(name="some.nii.gz", mimeType="application/gzip", buffer=some)
+        page.locator("#segment input[type=file]").set_input_files(file)
+        wait_for_answer(page)
+        slices = page.locator("#segment .lost input")
+        slices.fill("1")
+        page.locator("#segment .against").select_option("brain-tissue")
+        flat = page.locator("#segment canvas.flat")
+        expect(flat).to_have_count(3)
+        settled(page, "segment")
+        for number, slice_ in enumerate((1, 4, 0)):
+            if number:
+                slices.nth(number).fill(str(slice_))
+            for which in range(3):
+                expect(flat.nth(which)).to_have_attribute("aria-label", f"Slice {slice_ + 1} of 6")
+
     def test_slices_lie_as_webgl_shows_them(
         self, opened: Callable[..., Page], tmp_path: Path
     ) -> None:

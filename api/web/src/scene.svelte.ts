@@ -1,6 +1,7 @@
 /** What one view shows and how: an image, its label map, a window; by NiiVue, or slice by slice where there is no WebGL. */
 import type { NVImage, SLICE_TYPE } from '@niivue/niivue';
 import { Problem } from './service.svelte.js';
+import { slices } from './flat.js';
 import { readout } from './readout.js';
 import { FAILED, noGraphics, OWN_PLANE, type Slice, thinAxis, TOO_LARGE, type Tool, type Viewer } from './viewer.js';
 
@@ -30,6 +31,8 @@ export class Scene<V extends Viewer = Viewer> {
   place = $state('');
   /** The slice that is shown, of a volume in one plane. */
   slice = $state.raw<Slice>();
+  /** The slice that is shown where there is no WebGL, counted from 0. */
+  flatSlice = $state(0);
   private planes = $state<SLICE_TYPE>(3);
   /** The opacity to which an overlay comes back that is off. */
   private before = OVERLAY;
@@ -70,6 +73,7 @@ export class Scene<V extends Viewer = Viewer> {
   /** Go where another scene is, of an image of the same grid, with its window. */
   follow(other: Scene): void {
     this.setWindow(other.window.low, other.window.high);
+    this.flatSlice = other.flatSlice;
     if (!other.failure) void this.draw((viewer) => viewer.follow(other.viewer));
   }
 
@@ -82,7 +86,9 @@ export class Scene<V extends Viewer = Viewer> {
     const { image, labels, window: { low, high } } = this;
     this.begin();
     if (!image) return;
+    const slice = this.flatSlice;
     await this.show(image, this.geometry, this.planes);
+    this.flatSlice = slice; // should it fail again
     this.setWindow(low, high);
     this.overlay(labels);
   }
@@ -100,6 +106,7 @@ export class Scene<V extends Viewer = Viewer> {
     [this.image, this.labels, this.geometry, this.planes, this.place, this.told] = [image, undefined, geometry, planes, '', undefined];
     this.window = { low: image.cal_min ?? 0, high: image.cal_max ?? 1 };
     this.flat = (image.dimsRAS ?? []).slice(1, 4).includes(1);
+    this.flatSlice = Math.floor(slices(image) / 2);
     await this.draw((viewer) => viewer.image(image, geometry, planes));
     void this.draw((viewer) => this.look(viewer));
   }
@@ -153,6 +160,11 @@ export class Scene<V extends Viewer = Viewer> {
   /** Show another slice of the same plane, counted from 0. */
   setSlice(at: number): void {
     this.each((one) => one.draw((viewer) => viewer.step(0, 0, at - (viewer.slice()?.at ?? at))));
+  }
+
+  /** The same where there is no WebGL. */
+  setFlatSlice(at: number): void {
+    this.each((one) => { one.flatSlice = at; });
   }
 
   /** Enlarge what is at the crosshair. */
