@@ -49,6 +49,11 @@ DRAWN = """async () => {
 CUT = """view => [...document.querySelectorAll(`#${view} :is(button, .button)`)]
     .filter(one => one.scrollWidth > one.clientWidth + 1)
     .map(one => one.outerHTML.slice(0, 200))"""
+#: How much of the label 1 is seen in a view.
+ALPHA = """name => {
+    const { lut, min } = capsMed[name].volumes[1].colormapLabel;
+    return lut[4 * (1 - min) + 3];
+}"""
 
 
 def wait_for_answer(page: Page) -> None:
@@ -335,6 +340,9 @@ def test_two_models_side_by_side(opened: Callable[..., Page]) -> None:
     expect(page.locator("#segment .view .caption")).to_have_text(
         ["brain-t1-tissue", "axon-segmentation", "Difference"]
     )
+    page.locator("#segment .legend input").first.uncheck()
+    page.wait_for_function(f"() => ({ALPHA})('segment') === 0")
+    assert page.evaluate(ALPHA, "compare") == 255  # its first label means something else
     page.locator("#segment .against").select_option("")
     expect(page.locator("#segment .view")).to_have_count(1)
 

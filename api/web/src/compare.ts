@@ -24,6 +24,10 @@ export function translation(first: Names, second: Names): Map<number, number> {
   return new Map([[0, 0], ...found]);
 }
 
+/** Which of the second's ids are hidden where these of the first are: those of the same meaning. */
+export const alsoHidden = (hidden: ReadonlySet<number>, first: Names, second: Names): Set<number> =>
+  new Set([...translation(first, second)].flatMap(([id, own]) => (hidden.has(own) ? [id] : [])));
+
 /** Compare the label maps `a` and `b`, whose labels are called `first` and `second`. */
 export function compare(a: ArrayLike<number>, b: ArrayLike<number>, first: Names, second: Names): Comparison {
   if (a.length !== b.length) throw new Error(`label maps of ${a.length} and ${b.length} voxels cannot be compared`);

@@ -4,7 +4,7 @@ import { leftBehind, standing } from '../src/background.js';
 import { choose, offered, withChoices, withOffer } from '../src/choices.js';
 import { capsuleNames, type Detail, inOrder, type Model, scoreText, toBeginWith } from '../src/catalog.svelte.js';
 import { meanCouplings, meanLengths } from '../src/couplings.js';
-import { compare, translation } from '../src/compare.js';
+import { alsoHidden, compare, translation } from '../src/compare.js';
 import { BOX, chart, ticks } from '../src/curve.js';
 import { History } from '../src/history.js';
 import { forget, keep, kept, keyOf, last } from '../src/kept.js';
@@ -343,6 +343,11 @@ describe('two label maps of one image', () => {
     expect([...found.map]).toEqual([0, 1, 0, 0, 3, 2]);
     expect(found.dice).toEqual([['Grey matter', 4 / 5]]); // 2 * 2 / (3 + 2)
     expect([found.ofAll, found.ofLabelled]).toEqual([3 / 6, 3 / 5]);
+  });
+  it('hide the labels of one name together, whatever their ids', () => {
+    const other = { 0: 'background', 1: 'grey matter', 2: 'vessel' };
+    expect([...alsoHidden(new Set([2]), tissue, other)]).toEqual([1]);
+    expect([...alsoHidden(new Set([1]), tissue, other)]).toEqual([]);
   });
   it('of one label each are about the same thing', () => {
     expect(compare([1, 0, 1], [1, 1, 0], { 0: '', 1: 'axon' }, { 0: '', 1: 'neurite' }).dice).toEqual([['axon', 0.5]]);
