@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -146,6 +147,12 @@ def test_what_is_painted_from_blank_is_found_again(
     page.locator("#synthesize .gallery canvas").first.wait_for()
     now = painted(page)
     assert now > 0
+    no_sides = re.compile(r"^column \d+, row \d+ ")
+    expect(page.locator("#synthesize .place")).to_have_text(no_sides)
+    page.reload()
+    expect(page.locator("#synthesize .painting")).to_contain_text("restored")
+    expect(page.locator("#synthesize .place")).to_have_text(no_sides)
+    settled(page, "synthesize")
     sample(page, "synthesize", "Tissue labels")
     settled(page, "synthesize")
     page.locator("#synthesize .blank").click()
@@ -154,6 +161,9 @@ def test_what_is_painted_from_blank_is_found_again(
     page.locator("#synthesize .over").click()
     expect(page.locator("#synthesize .painting")).to_be_empty()
     page.wait_for_function(f"() => ({DRAWN})() === 0")
+    page.locator("#synthesize .undo").click()
+    page.wait_for_function(f"wanted => ({DRAWN})() === wanted", arg=now)
+    expect(page.locator("#synthesize .painting")).to_contain_text("Kept in this tab")
 
 
 def test_the_brush_is_as_large_as_what_it_paints(

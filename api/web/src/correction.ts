@@ -134,10 +134,4 @@ export class Correction extends Paint {
     this.slices.clear();
     if (taken) this.adopt(saved.slice());
   }
-
-  /** A step that replaces all. */
-  private adopt(bitmap: Uint8Array): void {
-    this.history.push(bitmap);
-    this.replace(bitmap);
-  }
 }

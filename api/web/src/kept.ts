@@ -1,8 +1,8 @@
 /** What was painted in this tab, so that a reload loses nothing. It goes with the tab: patients' data stay in no browser. */
 import { gunzipSync, gzipSync } from 'fflate';
 
-/** One label map: as it came, as it was painted, and the image that it is of. */
-export interface Painting { name: string; source: Uint8Array; painted: Uint8Array; image?: Uint8Array | undefined }
+/** One label map: as it came, as it was painted, and the image that it is of; `geometry`: whether left and right mean anything in it. */
+export interface Painting { name: string; source: Uint8Array; painted: Uint8Array; image?: Uint8Array | undefined; geometry: boolean }
 
 /** Whether there is a painting: it was painted in this tab before, it is kept now, or it is too large for that. */
 export type Kept = 'none' | 'restored' | 'kept' | 'too large';
@@ -43,8 +43,8 @@ export const unpacked = (text: string | undefined): Uint8Array | undefined =>
   text === undefined ? undefined : gunzipSync(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
 
 /** Keep a painting, the oldest others giving way; false if it is too large. */
-export function keep(key: string, { name, source, painted, image }: Painting, store: Storage = sessionStorage): boolean {
-  const whole = { name, source: packed(source), painted: packed(painted), image: packed(image), when: Date.now() };
+export function keep(key: string, { name, source, painted, image, geometry }: Painting, store: Storage = sessionStorage): boolean {
+  const whole = { name, source: packed(source), painted: packed(painted), image: packed(image), geometry, when: Date.now() };
   const fits = [whole, { ...whole, image: undefined }].map((one) => JSON.stringify(one)).find((text) => text.length <= MOST);
   forget(key, store);
   if (!fits) return false;
@@ -78,8 +78,8 @@ const when = (text: string): number => Number(/"when":(\d+)/.exec(text)?.[1] ?? 
 export function kept(key: string, store: Storage = sessionStorage): Painting | undefined {
   const text = store.getItem(SLOT + key);
   if (!text) return undefined;
-  const { name, source, painted, image } = JSON.parse(text);
-  return { name, source: unpacked(source) as Uint8Array, painted: unpacked(painted) as Uint8Array, image: unpacked(image) };
+  const { name, source, painted, image, geometry } = JSON.parse(text);
+  return { name, source: unpacked(source) as Uint8Array, painted: unpacked(painted) as Uint8Array, image: unpacked(image), geometry };
 }
 
 /** The key of what was painted last, if it is kept. */

@@ -91,6 +91,12 @@ export class Paint extends Viewer {
     this.settle();
   }
 
+  /** A step that replaces all. */
+  protected adopt(bitmap: Uint8Array): void {
+    this.history.push(bitmap);
+    this.replace(bitmap);
+  }
+
   /** What is painted on. */
   protected map(bitmap: Uint8Array | null = this.drawBitmap): LabelMap | undefined {
     const [, nx = 1, ny = 1, nz = 1] = this.back?.dims ?? [];

@@ -20,6 +20,16 @@ export class Sketch extends Paint {
     this.load(labels);
   }
 
+  /** These voxels, as one step more. */
+  startOver(voxels: Uint8Array): void {
+    this.adopt(voxels.slice());
+  }
+
+  /** Whether these voxels are what is painted. */
+  is(voxels: Uint8Array): boolean {
+    return this.drawBitmap?.every((value, at) => value === voxels[at]) ?? false;
+  }
+
   /** The drawing is the label map: nothing lies over it. */
   override labels(): void {}
 }

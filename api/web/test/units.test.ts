@@ -383,7 +383,7 @@ describe('what is painted', () => {
   it('is kept by image, and what is oldest gives way', () => {
     const store = storage();
     const noise = () => crypto.getRandomValues(new Uint8Array(60_000));
-    const painting = (name: string) => ({ name, source: step(0), painted: new Uint8Array([...noise(), ...noise(), ...noise(), ...noise()]) });
+    const painting = (name: string) => ({ name, source: step(0), painted: new Uint8Array([...noise(), ...noise(), ...noise(), ...noise()]), geometry: true });
     for (let i = 0; i < 15; i++) expect(keep(`key${i}`, painting(`${i}`), store)).toBe(true);
     expect(kept('key14', store)?.name).toBe('14');
     expect(kept('key0', store)).toBeUndefined();
@@ -394,7 +394,7 @@ describe('what is painted', () => {
   });
   it('comes back as it was, or is too large', async () => {
     const store = storage();
-    const painting = { name: 'a', source: step(1), painted: step(2), image: step(3) };
+    const painting = { name: 'a', source: step(1), painted: step(2), image: step(3), geometry: false };
     const key = await keyOf(step(1));
     expect(key).toBe(await keyOf(step(1)));
     expect(key).not.toBe(await keyOf(step(2)));
