@@ -473,13 +473,30 @@ class TestOtherOrders:
         def unlike(route: Route) -> None:
             route.fulfill(json={**route.fetch().json(), "warnings": ["the image is unlike"]})
 
+        def versions_unlike(route: Route) -> None:
+            found = route.fetch().json()
+            for version in found["versions"]:
+                if version["kind"] == "prediction":
+                    version["warnings"] = ["the image is unlike"]
+            route.fulfill(json=found)
+
         page.route(re.compile("/predict$"), unlike)
+        page.route(re.compile("/labels/versions"), versions_unlike)
         page.locator(f"{VIEW} .predict").click()
         expect(told).to_have_text("The image is unlike.")
         self.open(page, "disc-1.png")
         expect(told).to_have_count(0)
         page.locator(f"{VIEW} .predicts").check()
         self.open(page, "disc-0.png")
+        expect(told).to_have_text("The image is unlike.")
+        page.locator(CANVAS).press("e")  # the model takes all for a disc
+        page.locator(CANVAS).press("Space")
+        expect(page.locator(STANDING)).to_contain_text("Not saved, but kept in this tab")
+        page.reload()
+        expect(page.locator(STANDING)).to_contain_text("restored from before")
+        expect(told).to_have_text("The image is unlike.")
+        page.locator(CANVAS).press("Control+s")
+        expect(page.locator(SAID)).to_contain_text("Saved as version")
         expect(told).to_have_text("The image is unlike.")
 
     def test_files_that_are_dropped_together_are_one_image_where_they_belong_together(
