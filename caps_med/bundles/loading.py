@@ -18,7 +18,7 @@ from caps_med.networks import (
     SynthesisNetwork,
     build_network,
 )
-from caps_med.networks.shapes import shapes_only
+from caps_med.networks.shapes import shapes_only, without_draws
 from caps_med.wording import counted
 
 
@@ -26,7 +26,8 @@ def load_network(bundle: Bundle) -> CapsuleNetwork:
     """See `Bundle.load_network`."""
     needed = _needed(bundle)
     state = parse_weights(_verified(bundle, needed), bundle.weights.name, needed)
-    network = _network(bundle)
+    with without_draws():
+        network = _network(bundle)
     fill(network, state)
     return network.eval()
 
@@ -43,7 +44,7 @@ def _needed(bundle: Bundle) -> Mapping[str, Tensor]:
 
 
 def _network(bundle: Bundle) -> CapsuleNetwork:
-    """The network with random weights."""
+    """The network before it has its weights."""
     spec = bundle.card.network
     try:
         network = build_network(spec.name, spec.arguments)

@@ -1,4 +1,4 @@
-"""Networks without memory: what parameters a network has, before it has them."""
+"""Networks that are built before they get their weights, or to learn which ones they have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,18 @@ def shapes_only() -> Iterator[None]:
     >>> layer.weight.shape, layer.weight.device.type
     (torch.Size([1048576, 1048576]), 'meta')
     """
-    with torch.device("meta"), _NoDraws():
+    with torch.device("meta"), without_draws():
+        yield
+
+
+@contextmanager
+def without_draws() -> Iterator[None]:
+    """Modules built in this context are not initialized at random, but filled afterwards.
+
+    That leaves PyTorch's random numbers to the caller's own work, which stays the same whether a
+    network is loaded before it or not.
+    """
+    with _NoDraws():
         yield
 
 

@@ -58,6 +58,14 @@ def test_round_trip_is_bit_identical(tmp_path: Path) -> None:
     assert bundle.card == card
 
 
+@pytest.mark.parametrize("name", [*BUILT_IN_NAMES, "tiny-segmentation", "tiny-synthesis"])
+def test_loading_draws_no_random_numbers(models: Path, name: str) -> None:
+    """A seeded experiment goes the same way whether a model is loaded in it or not."""
+    before = torch.random.get_rng_state()
+    ModelRepository(models).find(name).load_network()
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
 def test_half_weights_come_back_as_float32(tmp_path: Path) -> None:
     card = tiny_card("synthesis")
     network = build_network(card.network.name, card.network.arguments)
