@@ -20,8 +20,8 @@ from training.randomization.intensity import (
 from training.randomization.label_maps import LabelMaps
 from training.randomization.scale import Scale
 
-#: Layers that are averaged into a slice.
-LAYERS = 4
+#: Layers that are averaged into a slice. An odd number: the labels are those of the middle one.
+LAYERS = 5
 #: Share of the masks that keep what is outside up to their margin, as a loose mask does.
 _LOOSE = 0.3
 #: Share of the masks that cut the finished image; others are blurred with it.

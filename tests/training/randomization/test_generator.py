@@ -93,6 +93,23 @@ def test_slices_lie_as_those_that_a_model_is_given(plane: Plane, number: int) ->
     np.testing.assert_array_equal(seen, middle)
 
 
+def test_the_labels_of_a_thick_slice_are_those_of_its_middle() -> None:
+    """A border that is oblique to the slices: as much of the blurred one lies on either side."""
+    depth, _, column = np.meshgrid(*(np.arange(64),) * 3, indexing="ij")
+    labels = np.where(column > depth, WHITE, GREY).astype(np.uint8)
+    maps = LabelMaps.from_arrays([labels], [(1, 1, 1)], SCHEME)
+    own = {"thickness": (10, 10), "deviation": (0, 0), "plain_background": 0}
+    config = STILL.model_copy(update=own)
+    images, drawn = draw(32, config=config, maps=maps, size=(64, 64), spacing=1.0)
+    right = (drawn[:, 0] == 2).float().mean(1)
+    profile = images[:, 0].mean(1)
+    first, last = profile[:, :1], profile[:, -1:]
+    seen = (right.sum(1) > 16) & (right.sum(1) < 48) & ((last - first).abs() > 0.1)[:, 0]
+    assert seen.sum() > 3
+    share = ((profile - first) / (last - first))[seen]
+    torch.testing.assert_close(share.sum(1), right[seen].sum(1), atol=0.01, rtol=0)
+
+
 def test_a_label_has_the_mean_and_deviation_that_were_drawn() -> None:
     maps = label_maps(1)
     masked = torch.zeros(4000, dtype=torch.bool)
