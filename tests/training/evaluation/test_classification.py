@@ -37,6 +37,7 @@ from training.evaluation.classification.measures import (
     measured,
 )
 from training.evaluation.classification.ranking import ranked
+from training.evaluation.classification.scores import scores_of
 from training.evaluation.robustness.evaluate import evaluate_robustness
 from training.evaluation.statistics import estimate, resamples
 from training.reports.classification import classification_report, measures
@@ -152,6 +153,23 @@ class TestMeasures:
         assert np.isnan(found["sensitivity/2"]) and np.isnan(found["auroc/2"])
         assert estimate(np.array([np.nan, np.nan])).value is None
         assert np.isfinite(found["balanced_accuracy"]) and np.isfinite(found["auroc"])
+
+    @pytest.mark.parametrize("exclusive", [True, False])
+    def test_scores_of_held_out_images_are_computed_alike(self, exclusive: bool) -> None:
+        """Class 0 occurs in no image, class 2 in all where classes go together."""
+        random = np.random.default_rng(0)
+        targets = np.eye(4, dtype=np.uint8)[random.integers(1, 4, 40)]
+        if not exclusive:
+            targets[:, 2] = 1
+        probabilities = random.random((40, 4)) * [0.4, 1, 1, 1]
+        found = values(Answers(probabilities, targets, exclusive))
+        held_out = scores_of(probabilities, targets, exclusive)
+        assert held_out == pytest.approx({name: found[name] for name in held_out})
+
+    def test_without_a_class_to_tell_from_others_held_out_scores_are_those_of_chance(self) -> None:
+        targets = np.array([[0, 1], [0, 1]], np.uint8)
+        found = scores_of(np.array([[0.1, 0.9], [0.2, 0.8]]), targets, exclusive=False)
+        assert found == {"accuracy": 1, "balanced_accuracy": 0.5, "auroc": 0.5}
 
     def test_a_weight_counts_an_image_as_often(self) -> None:
         repeated = np.repeat(np.arange(6), [3, 1, 0, 2, 1, 1])

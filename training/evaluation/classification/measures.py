@@ -78,21 +78,11 @@ def measured(answers: Answers, weights: Floats) -> Resampled:
         ``calibration_error``, and for class k ``sensitivity/k``, ``specificity/k``, ``auroc/k`` and
         ``average_precision/k``; NaN where a resample has no such image.
     """
-    targets, predicted = answers.targets > 0, answers.predicted
-    right = (predicted == targets).mean(1) if not answers.exclusive else _matches(answers)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = {"accuracy": weights @ right / weights.sum(1)}
-        for k in range(targets.shape[1]):
-            there, missing = targets[:, k].astype(float), (~targets[:, k]).astype(float)
-            found[f"sensitivity/{k}"] = weights @ (there * predicted[:, k]) / (weights @ there)
-            found[f"specificity/{k}"] = weights @ (missing * ~predicted[:, k]) / (weights @ missing)
-            found |= _ranked(answers, k, weights)
+    targets = answers.targets > 0
+    found = accuracies(answers.predicted, targets, answers.exclusive, weights)
     classes = range(targets.shape[1])
-    sensitivities = np.stack([found[f"sensitivity/{k}"] for k in classes])
-    if not answers.exclusive:
-        specificities = np.stack([found[f"specificity/{k}"] for k in classes])
-        sensitivities = (sensitivities + specificities) / 2
-    found["balanced_accuracy"] = _mean(sensitivities)
+    for k in classes:
+        found |= _ranked(answers, k, weights)
     found["kappa"] = _kappa(answers, found["accuracy"], weights)
     found["brier_score"] = weights @ _squared_errors(answers) / weights.sum(1)
     for name in ("auroc", "average_precision"):
@@ -101,9 +91,36 @@ def measured(answers: Answers, weights: Floats) -> Resampled:
     return found
 
 
-def _matches(answers: Answers) -> Floats:
-    same = answers.probabilities.argmax(1) == answers.targets.argmax(1)
-    return np.asarray(same, dtype=float)
+def accuracies(
+    predicted: NDArray[np.bool_], targets: NDArray[np.bool_], exclusive: bool, weights: Floats
+) -> Resampled:
+    """The measures of the answers alone, for several weightings of the images.
+
+    Args:
+        predicted: ``[N, J]``, see `Answers.predicted`.
+        targets: ``[N, J]``.
+        exclusive: whether each image belongs to exactly one class.
+        weights: ``[R, N]``, how often each image counts.
+
+    Returns:
+        ``accuracy``, ``balanced_accuracy``, ``sensitivity/k`` and ``specificity/k``. The balanced
+        accuracy is the mean over those classes in which it is defined: that an image belongs to, or
+        of classes that go together, that some but not all images belong to.
+    """
+    same = predicted == targets
+    right = same.all(1) if exclusive else same.mean(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = {"accuracy": weights @ right / weights.sum(1)}
+        for k in range(targets.shape[1]):
+            there, missing = targets[:, k].astype(float), (~targets[:, k]).astype(float)
+            found[f"sensitivity/{k}"] = weights @ (there * predicted[:, k]) / (weights @ there)
+            found[f"specificity/{k}"] = weights @ (missing * ~predicted[:, k]) / (weights @ missing)
+    classes = range(targets.shape[1])
+    balanced = np.stack([found[f"sensitivity/{k}"] for k in classes])
+    if not exclusive:
+        balanced = (balanced + np.stack([found[f"specificity/{k}"] for k in classes])) / 2
+    found["balanced_accuracy"] = _mean(balanced)
+    return found
 
 
 def _kappa(answers: Answers, accuracy: Floats, weights: Floats) -> Floats:

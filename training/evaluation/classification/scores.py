@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from caps_med.inference.suitability import unexplained
 from caps_med.networks import ClassificationNetwork
 from caps_med.preprocessing import unit_pictures
 from training.data.classified.source import Pictures
+from training.evaluation.classification.measures import Answers, accuracies
 
 #: Pictures of one forward pass, by kind of device.
 BATCH = {"cpu": 64, "cuda": 256}
@@ -91,26 +91,21 @@ def scores_of(scores: Scores, targets: NDArray[np.uint8], exclusive: bool) -> di
         scores: ``[N, J]``, higher for a more likely class.
         targets: ``[N, J]``, 1 for the classes of an image.
         exclusive: whether each image belongs to exactly one class: the answer is the class of the
-            highest score. Else it is every class with a score of at least a half, and accuracy and
-            balanced accuracy are means over the classes.
+            highest score. Else it is every class with a score of at least a half, and accuracy is
+            the mean over the classes.
 
     Returns:
-        ``auroc`` is the mean over the classes, each against the rest, that some but not all images
-        belong to; 0.5 if there are none.
+        As those of `training.evaluation.classification.measures.measured`. ``auroc`` and, of
+        classes that go together, ``balanced_accuracy`` are means over the classes, each against the
+        rest, that some but not all images belong to; 0.5 if there are none.
     """
-    if exclusive:
-        found = {**_of_classes(scores.argmax(1), targets.argmax(1))}
-    else:
-        each = [_of_classes(scores[:, k] >= 0.5, targets[:, k] > 0) for k in range(scores.shape[1])]
-        found = {name: float(np.mean([one[name] for one in each])) for name in each[0]}
-    return {**found, "auroc": _auroc(scores, targets)}
-
-
-def _of_classes(predicted: NDArray[Any], true: NDArray[Any]) -> dict[str, float]:
-    recalls = [float((predicted[true == k] == k).mean()) for k in np.unique(true)]
+    predicted = Answers(scores, targets, exclusive).predicted
+    found = accuracies(predicted, targets > 0, exclusive, np.ones((1, len(targets))))
+    accuracy, balanced = (float(found[name][0]) for name in ("accuracy", "balanced_accuracy"))
     return {
-        "accuracy": float((predicted == true).mean()),
-        "balanced_accuracy": float(np.mean(recalls)),
+        "accuracy": accuracy,
+        "balanced_accuracy": balanced if np.isfinite(balanced) else 0.5,
+        "auroc": _auroc(scores, targets),
     }
 
 
