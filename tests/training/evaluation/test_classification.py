@@ -316,10 +316,11 @@ def test_of_one_patient_there_are_no_intervals(tmp_path: Path, repository: Path)
 def test_classes_that_the_model_does_not_know_are_told(tmp_path: Path, repository: Path) -> None:
     found = Digits(digits(4, kinds=2).pictures, digits(4, kinds=2).classes)
     folder = class_folders(tmp_path, found, found)
-    with pytest.raises(InvalidInput, match="the class '0' is not one of the model's: benign, mali"):
-        evaluate_classification(
-            open_classified(folder), [caps_med.load_model("tiny-cnn", repository)]
-        )
+    models = [caps_med.load_model("tiny-cnn", repository)]
+    told = "the class '0' is not one of the model's: benign, mali"
+    for measure in (evaluate_classification, evaluate_robustness):
+        with pytest.raises(InvalidInput, match=told):
+            measure(open_classified(folder), models)
 
 
 @pytest.mark.parametrize("classes", [(), (1, 2)])

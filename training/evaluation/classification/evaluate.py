@@ -168,7 +168,7 @@ def evaluate_classification(
     check_classes(images, models)
     card = models[0].bundle.card
     names = tuple(card.labels.values())
-    targets = _targets(dataset, images, names)
+    targets = targets_of(dataset, images, names)
     groups = [image.group for image in images]
     weights = resamples(groups, seed)
     answers = [
@@ -211,10 +211,14 @@ def check_classes(images: Sequence[ClassifiedImage], models: Sequence[Model]) ->
         )
 
 
-def _targets(
+def targets_of(
     dataset: ClassifiedDataset, images: Sequence[ClassifiedImage], names: Sequence[str]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """``[N, J]`` in the order of the model's classes."""
+    """``[N, J]`` in the order of the model's classes `names`.
+
+    Raises:
+        InvalidInput: the data have a class that is not one of them.
+    """
     unknown = [name for name in dataset.classes if name not in names]
     if unknown:
         raise InvalidInput(

@@ -22,6 +22,7 @@ from training.evaluation.classification.evaluate import (
     check_classes,
     confidence_notes,
     inputs_of,
+    targets_of,
 )
 from training.evaluation.robustness import attacks
 from training.evaluation.robustness.asking import answered
@@ -115,7 +116,8 @@ def evaluate_robustness(
         seed: of that choice, of all changes and of the bootstrap.
 
     Raises:
-        InvalidInput: there are no images, or one cannot be read.
+        InvalidInput: there are no images, one cannot be read, its class is none of the models', or
+            it has several or none.
         InvalidParameter: an image may belong to several classes.
     """
     for model in models:
@@ -178,7 +180,7 @@ def _subjects(
     chosen = [images[k] for k in sorted(order)]
     check_classes(chosen, models)
     names = list(models[0].bundle.card.labels.values())
-    classes = torch.tensor([names.index(dataset.classes[image.classes[0]]) for image in chosen])
+    classes = torch.from_numpy(targets_of(dataset, chosen, names).argmax(1))
     inputs = [inputs_of(models, dataset, image) for image in chosen]
     found = []
     for model, pictures in zip(models, zip(*inputs, strict=True), strict=True):
