@@ -9,6 +9,8 @@ import struct
 from array import array
 from dataclasses import dataclass, field
 
+from pydicom.datadict import dictionary_VR
+
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.streams import inflate_raw
 from caps_med.images.limits import Limits
@@ -50,6 +52,8 @@ _MAX_DEPTH = 24
 #: much at once takes pydicom 7 s and 600 MB, in which an item costs as much as four elements.
 _MAX_ELEMENTS = 2_000_000
 _ITEM_COST = 4
+#: pydicom gives a value of unknown type (UN) that of its dictionary if it is shorter than this.
+_LONGEST_RETYPED = 0xFFFF
 # All elements but the pixels may take this much once inflated.
 _HEADER_ROOM = 2**26
 
@@ -175,6 +179,16 @@ def _begins_like_elements(data: bytes) -> bool:
     return first < second and second[0] in (first[0], 0x0008)
 
 
+def _becomes_sequence(tag: tuple[int, int], kind: bytes, length: int) -> bool:
+    """Whether pydicom takes a value without a type for a sequence, as its dictionary says."""
+    if kind not in (b"", b"UN") or not length or (kind and length >= _LONGEST_RETYPED):
+        return False
+    try:
+        return dictionary_VR(tag) == "SQ"
+    except KeyError:
+        return False
+
+
 class _Walk:
     """Follows lengths through the elements of one data set."""
 
@@ -232,14 +246,13 @@ class _Walk:
             elif length == _UNDEFINED:
                 if kind not in (b"SQ", b"UN", b""):
                     raise InvalidInput("DICOM: an element that is no sequence has no length")
-                implied = False if kind == b"UN" else explicit
-                position = self._items(value, end, depth, open_end=True, explicit=implied)
+                position = self._items(value, end, depth, open_end=True, explicit=explicit)
                 if kind != b"UN":  # whose items would be parsed as those of another encoding
                     self.lengths.extend((value - 4, position - value))
             elif value + length > end:
                 raise _cut()
             else:
-                if kind == b"SQ":
+                if kind == b"SQ" or _becomes_sequence(tag, kind, length):
                     self._items(value, value + length, depth, open_end=False, explicit=explicit)
                 position = value + length
         if open_end:
@@ -255,16 +268,22 @@ class _Walk:
                 return value
             if tag != _ITEM:
                 raise InvalidInput("DICOM: a sequence holds something other than items")
+            typed = (self.explicit if explicit is None else explicit) and self._is_typed(value)
             if length == _UNDEFINED:
-                position = self.elements(value, end, depth + 1, open_end=True, explicit=explicit)
+                position = self.elements(value, end, depth + 1, open_end=True, explicit=typed)
             elif value + length > end:
                 raise _cut()
             else:
-                self.elements(value, value + length, depth + 1, explicit=explicit)
+                self.elements(value, value + length, depth + 1, explicit=typed)
                 position = value + length
         if open_end:
             raise _cut()
         return position
+
+    def _is_typed(self, position: int) -> bool:
+        """Whether the first element of an item has a type: by this pydicom tells, too."""
+        kind = self.data[position + 4 : position + 6]
+        return kind.isalpha() and kind.isupper()
 
     def _padding(self, position: int) -> bool:
         """Whether nothing but zeros follows the pixels; asked once, at the first of them."""

@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 from pydicom.encaps import encapsulate
 from pydicom.uid import (
+    UID,
     DeflatedExplicitVRLittleEndian,
+    ExplicitVRLittleEndian,
     ImplicitVRLittleEndian,
     JPEG2000Lossless,
     JPEGBaseline8Bit,
@@ -353,6 +355,35 @@ def test_too_many_elements(content: bytes | None) -> None:
     bomb = struct.pack("<HH2s2xI", 0x0008, 0x1140, b"SQ", len(body)) + body
     with pytest.raises(InputTooLarge, match="more than 2000000 elements"):
         read_image(data[:at] + bomb + data[at:])
+
+
+def one_item(content: bytes) -> bytes:
+    return struct.pack("<HHI", 0xFFFE, 0xE000, len(content)) + content
+
+
+def frames_with(groups: bytes, syntax: UID) -> bytes:
+    """A slice whose functional groups of frames are these items."""
+    data = encoded(dataset(GREY), syntax)
+    at = data.rindex(b"\xe0\x7f\x10\0")
+    tag = struct.pack("<HH", 0x5200, 0x9230)
+    kind = b"" if syntax == ImplicitVRLittleEndian else b"SQ\0\0"
+    return data[:at] + tag + kind + struct.pack("<I", len(groups)) + groups + data[at:]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x09\0\1\x10US\0\0" * 100], ids=["plain", "typed"])
+def test_too_many_elements_of_unknown_type(content: bytes) -> None:
+    """Of UN, pydicom makes a sequence, with or without types, as its dictionary says."""
+    items = one_item(content) * (60_000 // (8 + len(content)))
+    group = struct.pack("<HH2s2xI", 0x0020, 0x9113, b"UN", len(items)) + items
+    data = frames_with(one_item(group) * 300, ExplicitVRLittleEndian)
+    with pytest.raises(InputTooLarge, match="more than 2000000 elements"):
+        read_image(data)
+
+
+def test_too_many_items_without_types() -> None:
+    data = frames_with(one_item(b"") * 2**19, ImplicitVRLittleEndian)
+    with pytest.raises(InputTooLarge, match="more than 2000000 elements"):
+        read_image(data)
 
 
 def with_length(data: bytes, length: int) -> bytes:
