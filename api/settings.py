@@ -183,6 +183,11 @@ class Settings(BaseSettings):
     sessions_max_bytes: int = Field(default=1024 * MIB, gt=0)
     token_seconds: float = Field(default=12 * 3600, gt=0)
 
+    @field_validator("allowed_hosts", "cors_origins")
+    @classmethod
+    def _lower_case(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name.lower() for name in names)  # as they are compared, and browsers send them
+
     @field_validator("cors_origins")
     @classmethod
     def _no_wildcard(cls, origins: tuple[str, ...]) -> tuple[str, ...]:

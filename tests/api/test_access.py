@@ -380,6 +380,17 @@ class TestBrowsers:
             for host in ("[", "", "localhost@[", "evil.example"):
                 assert code(client.get(MODELS, headers={"Host": host})) == (403, "forbidden")
 
+    def test_names_in_capitals(self, models: Path, picture: bytes) -> None:
+        hosts, origins = ("Scans.Example",), ("https://Viewer.Example",)
+        settings = Settings(models=models, preload=(), allowed_hosts=hosts, cors_origins=origins)
+        with TestClient(create_app(settings)) as client:
+            for host in ("scans.example", "Scans.Example", "SCANS.EXAMPLE:8000"):
+                assert client.get(MODELS, headers={"Host": host}).status_code == 200
+            sent = {"Host": "scans.example", "Origin": "https://viewer.example"}
+            answer = client.post(SEGMENT, files={"image": picture}, headers=sent)
+            assert answer.status_code == 200
+            assert answer.headers["access-control-allow-origin"] == "https://viewer.example"
+
     def test_a_site_that_the_operator_names(self, models: Path, picture: bytes) -> None:
         viewer = "https://viewer.example"
         settings = Settings(models=models, preload=(), cors_origins=(viewer,))
