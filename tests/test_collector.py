@@ -12,15 +12,20 @@ from types import ModuleType
 
 import pytest
 
-from caps_med.collector import RARELY, _collect_nothing, collect_rarely_at_start
+from caps_med.collector import RARELY, _collect_nothing, _Start, collect_rarely_at_start
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    threshold, callbacks = gc.get_threshold(), list(gc.callbacks)
+def _as_usual() -> Iterator[None]:
+    """No start is going on, such as that of a command that an earlier test ran."""
+    _end_starts()
     yield
-    gc.set_threshold(*threshold)
-    gc.callbacks[:] = callbacks
+    _end_starts()
+
+
+def _end_starts() -> None:
+    gc.set_threshold(700, 10, 10)
+    gc.callbacks[:] = [one for one in gc.callbacks if not isinstance(one, _Start)]
     atexit.unregister(_collect_nothing)
     gc.unfreeze()
 

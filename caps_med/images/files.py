@@ -82,6 +82,8 @@ def read_image(
     """
     if kind not in get_args(Kind):
         raise InvalidParameter(f"kind={kind!r}: must be {' or '.join(map(repr, get_args(Kind)))}")
+    if isinstance(source, str) and not source:  # which Path takes for the current folder
+        raise InvalidInput("the path of the image is empty: give a file, or the folder of a series")
     if isinstance(source, (str, PathLike, bytes)):
         image = _decoded(source, kind, limits, index, series)
     elif is_dataset(source):

@@ -80,13 +80,13 @@ def is_dataset(source: object) -> bool:
 def is_pair(source: object) -> bool:
     """Whether a tuple begins with an array or tensor, so that an affine must follow.
 
-    Arrays of derived classes count, such as the maps of files that nibabel gives; MONAI's tensors,
-    which have an affine, do not.
+    Arrays and tensors of derived classes count, and nibabel's voxels that are still in their file;
+    MONAI's tensors, which have an affine, do not.
     """
     if not isinstance(source, tuple) or not source:
         return False
-    names = class_names(source[0])
-    return names[0] == "torch.Tensor" or "numpy.ndarray" in names
+    names = set(class_names(source[0]))
+    return bool(names & _ARRAYS) and _META_TENSOR not in names
 
 
 def _from_array(array: Array) -> MedicalImage:
@@ -149,6 +149,8 @@ def _from_pair(pair: tuple[Any, ...]) -> MedicalImage:
     if len(pair) != 2:
         raise InvalidInput(f"(array, affine) is needed, got a tuple of {len(pair)}")
     array, affine = (_numpy(part) for part in pair)
+    if not np.issubdtype(affine.dtype, np.number):
+        raise InvalidInput(f"the affine of (array, affine) must hold numbers, not {affine.dtype}")
     if array.ndim == 3:
         array = array[None]
     if array.ndim != 4:
@@ -205,6 +207,8 @@ def _from_pillow(picture: Image, kind: Kind) -> MedicalImage:
     """
     from caps_med.images.codecs import pictures
 
+    if picture.mode == "La":  # which Pillow converts to this alone
+        picture = picture.convert("LA")
     if picture.mode not in pictures.MODES:
         picture = picture.convert("RGB")
     image = pictures.from_pillow(picture, "picture", kind, bits=8)
@@ -228,11 +232,18 @@ def _numbers(array: Array) -> Array:
 
 
 def _numpy(source: Any) -> Array:  # noqa: ANN401
-    """An array, or a tensor on any device."""
-    if hasattr(source, "detach"):
-        tensor = source.detach().cpu()
-        source = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
-    return np.asarray(source)
+    """An array, or a tensor on any device.
+
+    Raises:
+        InvalidInput: a tensor of a kind that NumPy does not have, or a list of uneven rows.
+    """
+    try:
+        if hasattr(source, "detach"):
+            tensor = source.detach().cpu()
+            source = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+        return np.asarray(source)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise InvalidInput(f"no array can be made of it: {error}") from error
 
 
 def _name(kind: type) -> str:
@@ -240,10 +251,13 @@ def _name(kind: type) -> str:
     return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
 
 
+_META_TENSOR = "monai.MetaTensor"
+#: What stands before an affine.
+_ARRAYS = {"numpy.ndarray", "torch.Tensor", "nibabel.ArrayProxy"}
 _CONVERTERS: Mapping[str, Callable[[Any], MedicalImage]] = {
     "numpy.ndarray": _from_array,
     "torch.Tensor": _from_tensor,
-    "monai.MetaTensor": _from_meta_tensor,
+    _META_TENSOR: _from_meta_tensor,
     "builtins.tuple": _from_pair,
     "nibabel.SpatialImage": _from_nibabel,
     "SimpleITK.Image": _from_simpleitk,

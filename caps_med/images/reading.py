@@ -40,6 +40,8 @@ def file_content(path: Path, limits: Limits, called: str | None = None) -> bytes
             return read_at_most(file, limits.max_bytes + 1)
     except OSError as error:
         raise InvalidInput(f"cannot read {called or path}: {error.strerror}") from error
+    except ValueError as error:  # no file can have such a name
+        raise InvalidInput(f"cannot read {called or path}: {error}") from error
 
 
 def _size(file: IO[bytes]) -> int:

@@ -228,6 +228,7 @@ def test_arrays_with_an_affine_are_volumes() -> None:
         (torch.zeros(7, 8, dtype=torch.bfloat16), (1, 7, 8)),
         (torch.zeros(3, 7, 8, requires_grad=True), (3, 7, 8)),
         (torch.zeros(2, 7, 8), (2, 7, 8)),
+        (Image.new("LA", (8, 7)).convert("La"), (1, 7, 8)),
         (Image.new("L", (8, 7)), (1, 7, 8)),
         (Image.new("RGBA", (8, 7)), (3, 7, 8)),
         (Image.new("I;16", (8, 7)), (1, 7, 8)),
@@ -235,6 +236,31 @@ def test_arrays_with_an_affine_are_volumes() -> None:
 )
 def test_pictures_of_any_library(source: object, shape: tuple[int, ...]) -> None:
     assert read_image(source).array.shape == shape
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (torch.eye(5).to_sparse(), "no array can be made of it: .*to_dense"),
+        (torch.empty(5, 5, device="meta"), "no array can be made of it: .*no data"),
+        (torch.eye(5).to(torch.float8_e4m3fn), "no array can be made of it: .*Float8"),
+        ((torch.zeros(4, 5, 6), [[1], [2, 3]]), "no array can be made of it: "),
+        ((torch.zeros(4, 5, 6), [["x"] * 4] * 4), "the affine .* must hold numbers"),
+        ("", "the path of the image is empty"),
+        ("a\0.nii", "cannot read a\0.nii: embedded null byte"),
+    ],
+    ids=["sparse", "meta", "float8", "uneven", "text", "no path", "no name"],
+)
+def test_what_is_no_image_is_told(source: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_image(source)
+
+
+def test_an_affine_goes_with_what_is_like_an_array(tmp_path: Path) -> None:
+    nib.save(nib.Nifti1Image(VOXELS.astype(np.float32), np.eye(4)), tmp_path / "a.nii.gz")
+    voxels = nib.load(tmp_path / "a.nii.gz").dataobj
+    for array in (voxels, torch.nn.Parameter(torch.as_tensor(np.asarray(voxels)))):
+        assert np.array_equal(read_image((array, OBLIQUE)).affine, OBLIQUE)
 
 
 @pytest.mark.parametrize("kind", ["image", "labels"])

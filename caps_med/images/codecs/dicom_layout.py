@@ -9,8 +9,6 @@ import struct
 from array import array
 from dataclasses import dataclass, field
 
-from pydicom.datadict import dictionary_VR
-
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.streams import inflate_raw
 from caps_med.images.limits import Limits
@@ -183,6 +181,8 @@ def _becomes_sequence(tag: tuple[int, int], kind: bytes, length: int) -> bool:
     """Whether pydicom takes a value without a type for a sequence, as its dictionary says."""
     if kind not in (b"", b"UN") or not length or (kind and length >= _LONGEST_RETYPED):
         return False
+    from pydicom.datadict import dictionary_VR
+
     try:
         return dictionary_VR(tag) == "SQ"
     except KeyError:
