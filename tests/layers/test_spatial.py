@@ -91,7 +91,8 @@ def tiled_pair(spatial_dims: int, transposed: bool) -> tuple[nn.Module, nn.Modul
         plain = conv_type(spatial_dims)(16, 32, 5, padding=2)
         ours = tiled_conv_type(spatial_dims)(16, 32, 5, padding=2)
     ours.load_state_dict(plain.state_dict())
-    return plain, ours, torch.rand(8, 16, *(60, 48, 24)[:spatial_dims]) - 0.5
+    sizes = (8, 16, 60, 48) if spatial_dims == 2 else (2, 16, 20, 24, 16)
+    return plain, ours, torch.rand(sizes) - 0.5
 
 
 @pytest.mark.parametrize("spatial_dims", [2, 3])
