@@ -14,7 +14,7 @@ from training.tasks.synthesis.recipe import SynthesisRecipe
 #: Seconds of one crop in a training step (64 x 64 pixels of the generator's, 128 x 128 of the
 #: segmenters'), and of one synthetic image with its label map and judgement, where the convolution
 #: of `_slowness` takes `_REFERENCE_S`.
-_GENERATOR_S, _SEGMENTER_S, _IMAGE_S = 0.08, 0.04, 0.7
+_GENERATOR_S, _SEGMENTER_S, _IMAGE_S = 0.053, 0.04, 0.7
 _REFERENCE_S = 0.024
 
 
