@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 #: Where `model.save` keeps the layers; `model.save_weights` keeps them at the root.
 _FULL_MODEL = "model_weights"
 #: SegCaps has 32 datasets of 1.4 million values; this leaves room and bounds a hostile file.
-_MAX_DATASETS = 4096
-_MAX_VALUES = 2**26
+_MAX_ITEMS = 8192  # groups and datasets
+_DEEPEST = 32  # groups inside one another: the time to visit them grows with the square
+_MAX_VALUES = 2**26  # of all datasets, and of a chunk, which is read whole
 
 
 def read_keras_weights(path: Path) -> dict[str, Tensor]:
@@ -70,11 +73,14 @@ def _layers(file: Any, h5py: Any) -> Any:  # noqa: ANN401
 def _datasets(root: Any, h5py: Any) -> dict[str, Any]:  # noqa: ANN401
     """Datasets by path; `visititems` follows hard links only, each object once."""
     found: dict[str, Any] = {}
+    numbers = count(1)
 
     def visit(name: str, item: object) -> None:
+        if next(numbers) > _MAX_ITEMS:
+            raise InvalidInput(f"the file holds over {_MAX_ITEMS} groups and datasets")
+        if name.count("/") > _DEEPEST:
+            raise InvalidInput(f"the file holds groups over {_DEEPEST} deep inside one another")
         if isinstance(item, h5py.Dataset):
-            if len(found) == _MAX_DATASETS:
-                raise InvalidInput(f"the file holds over {_MAX_DATASETS} datasets")
             found[name] = item
 
     root.visititems(visit)
@@ -87,6 +93,8 @@ def _check(datasets: dict[str, Any]) -> None:
             raise InvalidInput(f"tensor {name} is stored in another file")
         if dataset.dtype.kind != "f" or dataset.shape is None:
             raise InvalidInput(f"tensor {name} is of {dataset.dtype}: floating point is needed")
+        if (chunk := math.prod(dataset.chunks or ())) > _MAX_VALUES:
+            raise InvalidInput(f"tensor {name} has chunks of {chunk} values: at most {_MAX_VALUES}")
     values = sum(dataset.size for dataset in datasets.values())
     if values > _MAX_VALUES:
         raise InvalidInput(f"the file holds {values} values: at most {_MAX_VALUES}")

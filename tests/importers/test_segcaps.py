@@ -196,3 +196,27 @@ def test_a_bomb_is_refused_before_it_is_read(tmp_path: Path) -> None:
         file.create_dataset("conv1/conv1/bias:0", (2**40,), "f4", chunks=(2**20,), compression=9)
     with pytest.raises(InvalidInput, match=f"{2**40} values: at most"):
         read_segcaps(tmp_path / "bomb.h5")
+
+
+def test_a_chunk_is_bounded_too_as_it_is_read_whole(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "chunk.h5", "w") as file:
+        shape, most, chunk = (16,), (None,), (2**28,)
+        file.create_dataset("conv1/conv1/bias:0", shape, "f4", maxshape=most, chunks=chunk)
+    with pytest.raises(InvalidInput, match=f"has chunks of {2**28} values: at most"):
+        read_segcaps(tmp_path / "chunk.h5")
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["/".join("g" * 40)], "groups over 32 deep"),
+        ([f"{i}" for i in range(8193)], "over 8192 groups and datasets"),
+    ],
+    ids=["deep", "many"],
+)
+def test_groups_are_bounded_as_datasets_are(tmp_path: Path, names: list[str], told: str) -> None:
+    with h5py.File(tmp_path / "groups.h5", "w", libver="latest") as file:
+        for name in names:
+            file.create_group(name)
+    with pytest.raises(InvalidInput, match=told):
+        read_segcaps(tmp_path / "groups.h5")
