@@ -11,13 +11,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from rich.console import Console
 from rich.table import Table
 
 from caps_med import samples
 from caps_med.images import MedicalImage, SliceStack, read_image, to_uint8
 from caps_med.inference import Segmentation, SyntheticImage, load_model
-from caps_med.printing import print_line
+from caps_med.printing import Terminal, print_line
 
 SEGMENTATION, SYNTHESIS = "brain-t1-tissue", "brain-t1-synthesis"
 SEEDS = (1, 2, 3)
@@ -67,7 +66,7 @@ def run_demo(out: Path, models: Path | None = None) -> None:
     features.contact_sheet().save(out / "capsules.png")
     _overview(panels).save(out / "overview.png")
 
-    console = Console()
+    console = Terminal()
     console.print(_tissue_table(tissue, truth))
     console.print(_time_table((segmented, synthesized, explored)))
     print_line(console, f"Pictures in {out}: begin with {out / 'overview.png'}")

@@ -1,11 +1,35 @@
-"""Plain lines on a terminal, whatever file names hold."""
+"""Plain lines on a terminal, whatever file names and files hold."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.segment import Segment
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import ConsoleOptions, RenderableType
+
+#: Control characters, which a terminal obeys, as JSON has them; not tab and newline.
+_SHOWN = {
+    code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (9, 10)
+}
+
+
+class Terminal(Console):
+    """A console whose texts cannot command the terminal: their control characters are shown.
+
+    Names of files, tensors and classes come from others, and with an escape sequence could change
+    what a terminal shows or does (CWE-150).
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """The segments of something printed; those of rich's own control stay."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else text.translate(_SHOWN), style, control)
 
 
 def print_line(console: Console, text: str) -> None:

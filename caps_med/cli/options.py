@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 from rich.console import Console
 
-from caps_med.printing import print_line
+from caps_med.printing import Terminal, print_line
 
 if TYPE_CHECKING:
     from caps_med.bundles import Bundle
 
-console, errors = Console(), Console(stderr=True)
+console, errors = Terminal(), Terminal(stderr=True)
 #: The way in which characters are printed that the encoding of the output does not have.
 _ESCAPED = "caps_med.escaped"
 #: Python's character for a byte 0 of a file name that is no text; others follow.

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from caps_med.cli.interrupts import INTERRUPTED
 from caps_med.cli.options import is_given
 from caps_med.errors import InvalidParameter
-from caps_med.printing import print_line
+from caps_med.printing import Terminal, print_line
 from caps_med.wording import counted, reason
 from training.cli.options import (
     Data,
@@ -26,7 +25,7 @@ from training.cli.options import (
 if TYPE_CHECKING:
     from training.augment import Result
 
-console = Console()
+console = Terminal()
 
 
 def register(app: typer.Typer) -> None:

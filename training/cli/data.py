@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
@@ -16,7 +15,7 @@ from caps_med.cli.options import AsJson, say_json
 from caps_med.cli.tables import Cell, print_table
 from caps_med.drafts import filling
 from caps_med.errors import InvalidParameter
-from caps_med.printing import print_line
+from caps_med.printing import Terminal, print_line
 from caps_med.wording import counted, listed
 from training.cli.options import (
     Binary,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from training.data.interface import CheckedData
 
 data = typer.Typer(no_args_is_help=True, help="Check labelled images, or create some.")
-console = Console()
+console = Terminal()
 #: Rows shown of findings of one code, and of classes.
 _SHOWN = 10
 

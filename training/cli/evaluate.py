@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from caps_med.cli.options import AsJson, ModelName, is_given, say_json, say_warnings
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidParameter
-from caps_med.printing import print_line
+from caps_med.printing import Terminal, print_line
 from training.cli.options import (
     Binary,
     Data,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from caps_med.inference import Model
     from training.tasks.evaluating import Part
 
-console = Console()
+console = Terminal()
 
 
 def register(app: typer.Typer) -> None:

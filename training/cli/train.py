@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from caps_med.cli.interrupts import INTERRUPTED
 from caps_med.cli.options import InputDescription, License
 from caps_med.errors import InvalidParameter
-from caps_med.printing import print_line
+from caps_med.printing import Terminal, print_line
 from training.cli.options import (
     Binary,
     Channels,
@@ -34,7 +33,7 @@ train = typer.Typer(
     no_args_is_help=True,
     help="Train a model on labelled images and add it to the model repository.",
 )
-console = Console()
+console = Terminal()
 
 Data = Annotated[
     str,

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from caps_med.printing import Terminal
 from training.engine import distributed
 from training.engine.mlflow import MLflowTracker
 from training.engine.pace import STEPS_PER_LOOK
@@ -48,7 +49,7 @@ class ProgressReporter:
         self, folder: RunFolder, recipe: Recipe, done: int = 0, console: Console | None = None
     ) -> None:
         self.folder, self.recipe, self.done = folder, recipe, done
-        self.console = console or Console()
+        self.console = console or Terminal()
         self.score: float | None = None
         self.total = recipe.epochs * recipe.steps
         self._written, self._started = 0.0, time.monotonic()

@@ -25,12 +25,12 @@ from ignite.engine import Engine, Events
 from matplotlib.figure import Figure
 from monai.engines import SupervisedTrainer
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from scipy.ndimage import gaussian_filter1d
 from torch.optim import Optimizer
 
 from caps_med.errors import InvalidParameter
+from caps_med.printing import Terminal
 from training.atomic import write_text
 from training.engine import distributed
 from training.engine.interrupts import interrupts_between_steps
@@ -183,7 +183,7 @@ class _Shown:
 
     def __init__(self, run: TrainingRun, steps: int) -> None:
         self.run, self.steps, self.done = run, steps, 0
-        console = Console()
+        console = Terminal()
         self.bar = Progress(
             TextColumn("finding the learning rate"),
             BarColumn(),
