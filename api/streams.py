@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from api.access.rights import still_allowed
 from api.budget import current
 from api.problems import OVERLOADED, RATE_LIMITED, Refusal
 
-#: Seconds between two polls, and between two keep-alive comments.
-PAUSE, QUIET = 0.5, 15.0
+#: Seconds between two polls, between two keep-alive comments, and between two looks at the key.
+PAUSE, QUIET, RECHECK = 0.5, 15.0, 5.0
 
 #: OpenAPI response of a route that streams events.
 STREAM: dict[str, Any] = {
@@ -85,7 +86,7 @@ class EventStream(StreamingResponse):
 def event_stream(
     poll: Callable[[], Awaitable[News]], stopping: Callable[[], bool], streams: Streams
 ) -> StreamingResponse:
-    """The events of all polls; ``end`` follows the last ones.
+    """The events of all polls; ``end`` follows the last ones. They stop if the key is revoked.
 
     Args:
         poll: what is new since its last call.
@@ -105,8 +106,12 @@ async def events(
     poll: Callable[[], Awaitable[News]], stopping: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
     """The content of `event_stream`."""
-    quiet = 0.0
+    quiet = unchecked = 0.0
     while not stopping():
+        if unchecked >= RECHECK:
+            if not await still_allowed():
+                return
+            unchecked = 0.0
         news = await poll()
         for name, data in news.events:
             yield f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
@@ -117,4 +122,5 @@ async def events(
         if quiet >= QUIET:
             yield b": still here\n\n"
             quiet = 0.0
+        unchecked += PAUSE
         await asyncio.sleep(PAUSE)

@@ -113,11 +113,18 @@ class Gate:
                 {"WWW-Authenticate": 'Bearer realm="caps_med"'},
             )
         note(who=f"{key.name} {key.id}")
-        note_key(key)
+        note_key(key, lambda: self._stays(_presented(headers)))
         scope[ADMIN] = key.may("admin")
         if needed != ANY and not key.may(needed):
             return problem(FORBIDDEN, f"this key lacks the scope {needed!r}")
         return self._too_often(key)
+
+    async def _stays(self, text: str) -> bool:
+        """Whether what was presented still stands for a key."""
+        try:
+            return self._key(text, await self._keys.current()) is not None
+        except KeysUnavailable:
+            return False
 
     def _key(self, text: str, keys: StoredKeys) -> Key | None:
         found = keys.find(text)

@@ -9,10 +9,14 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
+from typing import cast
 
 import pytest
 import typer
+from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 from typer.testing import CliRunner
@@ -24,6 +28,7 @@ from api.access.listening import check_exposure, is_loopback, listening
 from api.access.rates import Rates
 from api.app import create_app
 from api.settings import Settings
+from api.streams import News, Streams, event_stream
 from caps_med.errors import InvalidParameter
 from caps_med.plugins import add_plugins
 
@@ -97,6 +102,25 @@ class TestGate:
         assert guarded.get(MODELS, headers=bearer(text)).status_code == 200
         keys.revoke(key.id)
         assert code(guarded.get(MODELS, headers=bearer(text))) == (401, "unauthorized")
+
+    def test_a_revoked_key_ends_its_event_streams(
+        self, guarded: TestClient, keys: KeyStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("api.streams.RECHECK", 0)
+        key, text = keys.create("gateway", ["infer"])
+        polls = count()
+
+        async def poll() -> News:
+            if (number := next(polls)) == 1:
+                keys.revoke(key.id)
+            return News([("job", number)], last=number == 3)
+
+        def follow() -> StreamingResponse:
+            return event_stream(poll, lambda: False, Streams(4))
+
+        cast(FastAPI, guarded.app).add_api_route("/v1/followed", follow, response_model=None)
+        events = guarded.get("/v1/followed", headers=bearer(text)).text
+        assert events == "event: job\ndata: 0\n\nevent: job\ndata: 1\n\n"
 
     def test_the_first_key_closes_the_service(self, guarded: TestClient, keys: KeyStore) -> None:
         assert guarded.get(MODELS).status_code == 200
