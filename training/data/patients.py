@@ -8,6 +8,10 @@ from pathlib import Path
 
 from caps_med.images.series import patient_in
 from training.data.cases import FileRef
+from training.data.layouts.naming import visible_files
+
+#: Files of a series that are looked at: a directory of files (DICOMDIR) may come before its images.
+_LOOKED_AT = 3
 
 
 def joined_by_patient(files: Iterable[tuple[str, FileRef]]) -> dict[str, str]:
@@ -38,12 +42,15 @@ def joined_by_patient(files: Iterable[tuple[str, FileRef]]) -> dict[str, str]:
 
 def _patient_of(path: Path) -> str:
     """The Patient ID of a file, or of the first of a series; empty where there is none."""
+    files = visible_files(path)[:_LOOKED_AT] if path.is_dir() else [path]
+    return next(filter(None, map(_patient_in, files)), "")
+
+
+def _patient_in(file: Path) -> str:
     try:
-        if path.is_dir():
-            path = min(file for file in path.iterdir() if file.name[0] != ".")
-        stat = path.stat()
-        return _read(path, stat.st_size, stat.st_mtime_ns)
-    except (OSError, ValueError):
+        stat = file.stat()
+        return _read(file, stat.st_size, stat.st_mtime_ns)
+    except OSError:
         return ""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from caps_med.errors import InvalidInput
-from tests.images.dicom_files import dataset, encoded, placed
+from tests.images.dicom_files import dataset, directory_file, encoded, placed
 from tests.training.data.pairs import (
     LAYOUTS,
     Pairs,
@@ -244,6 +244,15 @@ def test_a_patient_id_joins_groups_that_names_say(tmp_path: Path) -> None:
         (folder / "images" / f"s{old}").rename(folder / "images" / new)
         (folder / "labels" / f"s{old}.png").rename(folder / "labels" / f"{new}.png")
     assert [case.grouped for case in discover(folder).cases] == ["a", "a", "a", "a", "c"]
+
+
+def test_the_patient_id_of_a_series_is_found_behind_folders_and_the_directory_of_a_cd(
+    tmp_path: Path,
+) -> None:
+    images = of_patients(tmp_path, "17", "18", "17", "17") / "images"
+    (images / "s2" / "A").mkdir()
+    (images / "s3" / "DICOMDIR").write_bytes(directory_file(1))
+    assert [case.grouped for case in discover(tmp_path).cases] == ["s0", "s1", "s0", "s0"]
 
 
 def test_groups_of_a_list_stay_whatever_the_patient_ids(tmp_path: Path) -> None:

@@ -81,9 +81,14 @@ def is_image_name(path: Path) -> bool:
 
 def is_series(folder: Path) -> bool:
     """Whether a folder directly holds DICOM files."""
-    _, _, files = next(os.walk(folder), ("", [], []))  # an unreadable folder yields nothing
-    seen = sorted(name for name in files if name[0] != ".")
-    return bool(seen) and _is_dicom(folder / seen[0])
+    files = visible_files(folder)
+    return bool(files) and _is_dicom(files[0])
+
+
+def visible_files(folder: Path) -> list[Path]:
+    """The files in a folder itself, by name, but for hidden ones; none of an unreadable folder."""
+    _, _, names = next(os.walk(folder), ("", [], []))
+    return [folder / name for name in sorted(names) if name[0] != "."]
 
 
 def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpaired]]:
