@@ -555,6 +555,23 @@ def test_where_all_is_one_part_every_fifth_group_is_held_out(tmp_path: Path) -> 
     assert (len(source.training), len(source.validation)) == (7, 2)
 
 
+def test_parts_that_leave_no_patient_to_train_on_are_told_not_to_be_followed(
+    tmp_path: Path,
+) -> None:
+    path = _listed(ROWS, "list.json")(tmp_path / "data")
+    entries = json.loads(path.read_text())
+    for entry in entries:
+        alone = entry is entries[-1]
+        entry["split"], entry["patient"] = ("val", "y") if alone else (entry["split"], "x")
+    path.write_text(json.dumps(entries))
+    dataset = open_dataset(path)
+    assert [str(f) for f in dataset.findings if f.code == "shared_patient"] == [
+        "warning: shared_patient: x is in train and validation: every patient is in validation, so "
+        "that the parts are not followed"
+    ]
+    assert load_source(dataset, tmp_path / "store").held_out == {"y"}
+
+
 def test_an_unknown_part_of_a_list_is_reported(tmp_path: Path) -> None:
     path = _listed([(0, "train"), (1, "holdout")], "list.json")(tmp_path)
     assert unpaired(path) == {"p1.png": "is in the part 'holdout' in entry 2 of the list"}

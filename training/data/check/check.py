@@ -293,9 +293,12 @@ def _divided(cases: Cases) -> Iterator[Finding]:
     parts: dict[str, set[str]] = {}
     for case in cases.cases:
         parts.setdefault(case.grouped, set()).add(case.part or "no part")
+    meant = "all of it is held out"
+    if not validation_part(cases, parts):
+        meant = "every patient is in validation, so that the parts are not followed"
     for group, found in parts.items():
         if "validation" in found and len(found) > 1:
-            what = f"{group} is in {' and '.join(sorted(found))}: all of it is held out"
+            what = f"{group} is in {' and '.join(sorted(found))}: {meant}"
             yield finding("shared_patient", "", what, "keep each patient in one part")
 
 
