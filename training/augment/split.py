@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from caps_med.errors import InvalidParameter
 from caps_med.wording import listed
 from training.augment.config import NAMED, AugmentConfig
@@ -88,5 +90,9 @@ def _require_unseen(test: Dataset, training: Dataset) -> None:
 
 
 def _images(dataset: Dataset) -> dict[bytes, str]:
-    """What tells the images of a data set from others, and the cases that they belong to."""
-    return {image_digest(read_image_of(case)): case.name for case in dataset.cases}
+    """What tells the images of a data set from others, and the cases that they belong to.
+
+    Images of one value, such as the outermost slices of a volume, are alike without being copies.
+    """
+    images = ((case.name, read_image_of(case)) for case in dataset.cases)
+    return {image_digest(image): name for name, image in images if np.ptp(image.array)}

@@ -46,6 +46,7 @@ from training.augment.benefit import (
 )
 from training.augment.intensity import Scale
 from training.augment.models import AugmentRun, threshold_of
+from training.augment.split import split
 from training.cli import augment as command
 from training.data import load_source, open_dataset
 from training.data.cases import Cases, FileRef
@@ -448,6 +449,21 @@ def test_test_images_must_not_be_among_the_data(tmp_path: Path) -> None:
     config = config.model_copy(update={"test": str(tmp_path / "copies")})
     with pytest.raises(InvalidParameter, match=r"copies: val-axons-0000, .* or are copies"):
         augment(config, tmp_path / "out", None, QUIET)
+
+
+def test_empty_images_are_no_copies_of_each_other(tmp_path: Path) -> None:
+    parts = {}
+    for part, seed in (("data", 5), ("test", 8)):
+        write_axons(tmp_path / part, 3, seed=seed)
+        for kind in ("images", "labels"):
+            known = sorted((tmp_path / part / kind).iterdir())[0]
+            with Image.open(known) as picture:
+                black = picture.point(lambda _: 0)
+            black.save(known.with_name(known.name.replace("0000", "black")))
+        parts[part] = open_dataset(tmp_path / part)
+    config = configured(tmp_path / "data", train_segmenter=True, test=str(tmp_path / "test"))
+    found = split(config, parts["data"], parts["data"])
+    assert found.test is not None and len(found.test.cases) == 4
 
 
 def test_a_value_is_not_given_twice(tmp_path: Path) -> None:
