@@ -96,12 +96,12 @@ def patient_in(file: BinaryIO) -> str:
 
 def _elements(content: BinaryIO, names: Sequence[str], whole: bool) -> Header | None:
     """Those of some elements that a file has; None as of `header_in`."""
-    from pydicom.filereader import read_partial
+    from pydicom.filereader import read_dataset, read_partial
     from pydicom.tag import BaseTag, Tag
 
     from caps_med.images.codecs.dicom_parsing import quiet
 
-    tags = [Tag(name) for name in names]
+    tags: list[BaseTag | int] = [Tag(name) for name in names]
     past = False
 
     def is_past(tag: BaseTag, *_: object) -> bool:
@@ -111,10 +111,14 @@ def _elements(content: BinaryIO, names: Sequence[str], whole: bool) -> Header | 
 
     try:
         with quiet():
-            # a file may have no preamble, nor a header of its own
-            read = read_partial(content, is_past, force=True, specific_tags=list(tags))
+            if (beginning := dicom_layout.inflated_beginning(content)) is not None:
+                read = read_dataset(beginning, False, True, stop_when=is_past, specific_tags=tags)
+                directory = False
+            else:  # a file may have no preamble, nor a header of its own
+                read = read_partial(content, is_past, force=True, specific_tags=tags)
+                directory = read.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY
             found = {name: read.get(name) for name in names if name in read}
-            if read.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
+            if directory:
                 found["SOPClassUID"] = _DIRECTORY
     except Exception:  # pydicom raises several types for broken files
         return None

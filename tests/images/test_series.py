@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from pydicom.uid import (
     UID,
     CTImageStorage,
+    DeflatedExplicitVRLittleEndian,
     ExplicitVRLittleEndian,
     ImplicitVRLittleEndian,
     RTDoseStorage,
@@ -17,7 +20,7 @@ from pydicom.uid import (
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput
 from caps_med.images import read_image, series
-from caps_med.images.series import series_of_zip
+from caps_med.images.series import header_in, patient_in, series_of_zip
 from tests.archives.series import slices
 from tests.images.dicom_files import SERIES, dataset, directory_file, encoded, placed
 from tests.zips import zip_of
@@ -44,6 +47,22 @@ def test_the_beginnings_of_files_tell_their_series() -> None:
         ("series4", ["b/0", "b/1", "b/2"]),
     ]
     assert left_out == {}
+
+
+def test_of_a_compressed_file_the_beginning_alone_is_inflated() -> None:
+    """A small one may be gigabytes."""
+    made = dataset(np.zeros((4, 5), np.int16), **placed(0.0), PatientID="17")
+    made.PixelData = bytes(2**27)
+    data = encoded(made, DeflatedExplicitVRLittleEndian)
+    del made
+    tracemalloc.start()
+    try:
+        header, patient = header_in(io.BytesIO(data), whole=True), patient_in(io.BytesIO(data))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert header is not None and header["Rows"] == 4 and patient == "17"
+    assert peak < 2**27 + 2**24
 
 
 def test_what_has_no_place_in_a_series_is_an_image_by_itself_or_none() -> None:

@@ -5,9 +5,13 @@ Encoding: DICOM PS3.5 chapter 7; the file's own header: PS3.10 chapter 7.
 
 from __future__ import annotations
 
+import io
 import struct
+import zlib
 from array import array
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.streams import inflate_raw
@@ -54,6 +58,8 @@ _ITEM_COST = 4
 _LONGEST_RETYPED = 0xFFFF
 # All elements but the pixels may take this much once inflated.
 _HEADER_ROOM = 2**26
+#: The file header, which tells whether the rest is compressed, has fewer bytes.
+_LONGEST_FILE_HEADER = 2**14
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,23 @@ def read_layout(data: bytes, limits: Limits) -> DicomLayout:
         for place, length in zip(*[iter(walk.lengths)] * 2, strict=True):
             layout.lengths.extend((start + place, length))
     return layout
+
+
+def inflated_beginning(file: BinaryIO) -> BinaryIO | None:
+    """The beginning of a data set that is compressed, which pydicom would inflate as a whole.
+
+    Returns:
+        None if the data set is not compressed; `file` is then where it was: at its beginning.
+    """
+    head = file.read(_LONGEST_FILE_HEADER)
+    file.seek(0)
+    with suppress(InvalidInput):
+        syntax, start = _file_header(head)
+        if syntax == _DEFLATED:
+            file.seek(start)
+            packed = file.read(_HEADER_ROOM)
+            return io.BytesIO(zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, _HEADER_ROOM))
+    return None
 
 
 def with_lengths(data: bytes, layout: DicomLayout) -> bytes:
