@@ -31,7 +31,8 @@ def sample_by_sample(method: Method) -> Method:
 
     A training network that looks at whole batches (`CapsuleNetwork.whole_training_batches`) keeps
     the batch whole. Subclasses of tensors, such as MONAI's MetaTensor, are computed as plain
-    tensors; what is returned is of the first argument's class and has its attributes.
+    tensors; what is returned is of the first argument's class and has its attributes. Of an empty
+    batch, which not every layer of PyTorch and MONAI takes, the answers are none of one sample's.
 
     The method's arguments are tensors ``[B, ...]`` or None; it returns a tensor, or a tuple or
     mapping of tensors.
@@ -52,6 +53,9 @@ def sample_by_sample(method: Method) -> Method:
         samples = _samples(self, [x for x in tensors if x is not None])
         if samples is None:
             answer = call(tensors)
+        elif not samples:
+            one = call([None if x is None else _with_zeros(x) for x in tensors])
+            answer = _map(lambda part: part[:0], one)
         else:
             alone = [call([None if x is None else x[i : i + 1] for x in tensors]) for i in samples]
             answer = _map(lambda *parts: torch.cat(parts), *alone)
@@ -63,11 +67,17 @@ def sample_by_sample(method: Method) -> Method:
 
 def _samples(network: CapsuleNetwork, tensors: Sequence[Tensor]) -> range | None:
     """The samples to compute one at a time; None where the batch stays whole."""
-    sizes = {len(x) if x.ndim else 0 for x in tensors}
+    sizes = {len(x) if x.ndim else 1 for x in tensors}
     whole = network.training and network.whole_training_batches
-    if whole or len(sizes) != 1 or sizes <= {0, 1} or tensors[0].device.type not in SPLIT_ON:
+    splits = sizes == {0} or tensors[0].device.type in SPLIT_ON
+    if whole or len(sizes) != 1 or sizes == {1} or not splits:
         return None
     return range(len(tensors[0]))
+
+
+def _with_zeros(batch: Tensor) -> Tensor:
+    """A batch and one sample more."""
+    return torch.cat([batch, batch.new_zeros(1, *batch.shape[1:])])
 
 
 def _plain(tensor: Tensor | None) -> Tensor | None:

@@ -87,6 +87,19 @@ class NetworkContract:
             self.outputs(network, self.inputs(network, 3, (16, 16)))
         assert sizes == {1}
 
+    def test_an_empty_batch_has_no_answers(self) -> None:
+        network = self.network()
+        inputs = self.inputs(network, 1, (16, 16))
+        wanted = self.outputs(network, inputs)
+        empty = tuple(x[:0].requires_grad_() for x in inputs)
+        found = self.outputs(network, empty)
+        assert {name: part.shape[1:] for name, part in found.items()} == {
+            name: part.shape[1:] for name, part in wanted.items()
+        }
+        assert {len(part) for part in found.values()} == {0}
+        torch.cat([part.flatten() for part in found.values()]).sum().backward()
+        assert empty[0].grad is not None
+
     def test_no_sample_of_an_undivided_batch_sees_another(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

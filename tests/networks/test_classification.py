@@ -72,6 +72,11 @@ class TestEachNetwork:
         assert scores.shape == (2, 4) and capsules.shape == (2, 4, 16)
         assert scores.min() > 0 and scores.max() < 1
 
+    def test_an_empty_batch_has_no_scores(self, name: str) -> None:
+        network = built(name)
+        scores, capsules = network.classify(images(network, 0))
+        assert scores.shape == (0, 4) and capsules.shape == (0, 4, 16)
+
     def test_scores_start_neither_silent_nor_saturated(self, name: str) -> None:
         network = built(name, out_channels=10)
         with torch.no_grad():
