@@ -62,7 +62,7 @@ class Client:
 
     Args:
         address: ``http://host:port``.
-        key: API key, if the service needs one.
+        key: API key, if the service needs one, in printable ASCII characters.
         timeout: seconds to wait for an answer.
         tries: attempts while the service is busy (503 with ``Retry-After``).
         repeats: how often a request whose answer was lost is sent again, within `timeout` seconds,
@@ -72,6 +72,9 @@ class Client:
 
     Attributes:
         projects: the projects of the service, see `caps_med.client_projects`.
+
+    Raises:
+        ValueError: a `key` that no header can hold.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class Client:
         repeats: int = 4,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        headers = {} if key is None else {"Authorization": f"Bearer {_in_header('key', key)}"}
         self._repeats = Repeats(tries, repeats, timeout)
         self._http = httpx.Client(
             base_url=address, headers=headers, timeout=timeout, transport=transport
@@ -245,20 +248,23 @@ class Client:
             name: name of the new model.
             archive: zip or tar of labelled images; or
             data: name of a data set of the service.
-            token: any text that identifies this job; None draws a new one for each call.
+            token: any text in printable ASCII characters that identifies this job; None draws a
+                new one for each call.
             options: as of `caps-med train`: epochs, steps, batch_size, crop, learning_rate,
                 network, start_from, seed, license and so on; `/docs` lists them.
 
         Raises:
             ServiceError: ``data_not_fit`` holds what is wrong with the data as `findings`.
+            ValueError: a `token` that no header can hold.
         """
+        named = {"Idempotency-Key": _in_header("token", token)} if token else _named({})
         form = {"task": task, "name": name, **{k: str(v) for k, v in options.items()}}
         if data is not None:
             form["data"] = data
         parts = {} if archive is None else {"archive": archive}
         answer = self._send(
-            "POST", route("training-jobs"), data=form, files=_files(parts),
-            headers={"Idempotency-Key": token} if token else _named({}), repeatable=True,
+            "POST", route("training-jobs"), data=form, files=_files(parts), headers=named,
+            repeatable=True,
         )  # fmt: skip
         job: dict[str, Any] = answer.json()
         return job
@@ -370,6 +376,16 @@ class Client:
         if not answer.is_success:
             raise ServiceError(answer)
         return answer
+
+
+def _in_header(argument: str, text: str) -> str:
+    """A text that a header can hold; the error does not show it, as keys are secret."""
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError(
+            f"{argument}: must consist of printable ASCII characters; it has others, such as a "
+            "line break or a letter with an accent"
+        )
+    return text
 
 
 def _named(headers: Mapping[str, str]) -> dict[str, str]:

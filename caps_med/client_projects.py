@@ -80,9 +80,15 @@ class Projects:
             labels: other names of its labels.
             seed: of the held-out part and of the random order.
             held_out: share of the corrected images that is never trained on.
+
+        Raises:
+            ValueError: the name of a label has a comma.
         """
         form = {"name": name, "model": model, "seed": str(seed), "held_out": str(held_out)}
         if labels:
+            for label, called in labels.items():
+                if "," in called:
+                    raise ValueError(f"labels: {label} is called {called}: use a name without ','")
             form["labels"] = ",".join(f"{label}={name}" for label, name in labels.items())
         return self._document("POST", route("projects"), data=form)
 

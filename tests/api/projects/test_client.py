@@ -66,6 +66,26 @@ def test_a_project_from_python(server: Running, tmp_path: Path) -> None:
             projects.get(project)
 
 
+def test_a_name_of_a_label_that_the_service_would_split_is_refused(server: Running) -> None:
+    with Client(server.address) as client:
+        before = len(list(client.projects.all()))
+        with pytest.raises(ValueError, match=r"^labels: 1 is called disc, left: use a name with"):
+            client.projects.create("discs", "discs", labels={1: "disc, left"})
+        assert len(list(client.projects.all())) == before
+
+
+@pytest.mark.parametrize("text", ["schlüssel", "secret\n"])  # the latter as read from a file
+def test_keys_and_tokens_that_no_header_can_hold_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^key: must consist of printable ASCII") as raised:
+        Client("http://127.0.0.1:8000", key=text)
+    assert text.strip() not in str(raised.value)
+    with (
+        Client("http://127.0.0.1:8000") as client,
+        pytest.raises(ValueError, match=r"^token: must consist of printable ASCII"),
+    ):
+        client.train("segmentation", "discs", data="discs", token=text)
+
+
 def test_a_series_and_a_header_with_its_voxels_are_an_image_each(
     server: Running, tmp_path: Path
 ) -> None:
