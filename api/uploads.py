@@ -55,6 +55,9 @@ class _Refused(HTTPException):
 #: A file's name in UTF-8 by RFC 5987, which RFC 7578 forbids in forms, but some clients send: .NET
 #: beside a name that is encoded for e-mail.
 _NAME_IN_UTF8 = re.compile(rb";\s*filename\*\s*=\s*utf-8'[^']*'([^;\s]+)", re.IGNORECASE)
+#: What browsers, httpx and others write in a file's name for a quotation mark and the ends of
+#: lines (HTML, "multipart/form-data encoding algorithm"), and nothing else.
+_QUOTED = re.compile(r"%(22|0A|0D)", re.IGNORECASE)
 
 
 class WholeForms(MultiPartParser):
@@ -73,6 +76,8 @@ class WholeForms(MultiPartParser):
             encoded = name.encode(self._charset, "replace")
             part.content_disposition = b'%s; filename="%s"' % (part.content_disposition, encoded)
         super().on_headers_finished()
+        if part.file is not None and part.file.filename and not found:
+            part.file.filename = _QUOTED.sub(lambda code: unquote(code[0]), part.file.filename)
 
     def on_end(self) -> None:
         """The last boundary is there."""

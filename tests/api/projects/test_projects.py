@@ -389,12 +389,16 @@ def test_a_picture_comes_back_as_nifti(client: httpx.Client, create: Create) -> 
         (b"filename=\"\xc3\xa4.png\"; filename*=utf-8''%C3.png", "\ufffd.png"),
         (b'filename="\xc3\xa4.png"', "\u00e4.png"),
         (b"filename=\"a.png\"; filename*=koi8-r''%C3.png", "a.png"),
+        (b'filename="a %22b%22%0a 100%25.png"', 'a "b" 100%25.png'),
+        (b"filename*=utf-8''a%2522.png", "a%22.png"),
     ],
 )
-def test_names_of_files_beyond_ascii(
+def test_names_of_files_are_as_their_senders_have_them(
     client: httpx.Client, create: Create, given: bytes, name: str
 ) -> None:
-    """Some clients send them by RFC 5987, .NET beside one that is encoded for e-mail."""
+    """Some clients send them by RFC 5987, .NET beside one that is encoded for e-mail; browsers and
+    httpx write %22 for a quotation mark.
+    """
     head = b"--b\r\nContent-Disposition: form-data; name=images; " + given + b"\r\n\r\n"
     content = head + discs(1)[0][0] + b"\r\n--b--\r\n"
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
