@@ -79,6 +79,8 @@ class Database:
         try:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
+            # what is deleted may name a patient; not every build of SQLite overwrites it
+            connection.execute("PRAGMA secure_delete = ON")
             yield connection
         except sqlite3.OperationalError as error:
             if is_full(self._path.parent):
