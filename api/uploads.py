@@ -40,6 +40,12 @@ _OPEN = 2**16
 #: Character sets of the texts of a form. Of those that Python knows besides, some take a second for
 #: each field (punycode).
 _CHARSETS = ("utf-8", "us-ascii", "iso-8859-1", "windows-1252")
+#: A file's name in UTF-8 by RFC 5987, which RFC 7578 forbids in forms, but some clients send: .NET
+#: beside a name that is encoded for e-mail.
+_NAME_IN_UTF8 = re.compile(rb";\s*filename\*\s*=\s*utf-8'[^']*'([^;\s]+)", re.IGNORECASE)
+#: What browsers, httpx and others write in a file's name for a quotation mark and the ends of
+#: lines (HTML, "multipart/form-data encoding algorithm"), and nothing else.
+_QUOTED = re.compile(r"%(22|0A|0D)", re.IGNORECASE)
 #: Bytes that are hashed on the event loop, in about a millisecond; more are on a thread.
 _AT_ONCE = 2**20
 
@@ -50,14 +56,6 @@ class _Refused(HTTPException):
     def __init__(self, answer: JSONResponse, linger: bool = True) -> None:
         super().__init__(answer.status_code)
         self.answer, self.linger = answer, linger
-
-
-#: A file's name in UTF-8 by RFC 5987, which RFC 7578 forbids in forms, but some clients send: .NET
-#: beside a name that is encoded for e-mail.
-_NAME_IN_UTF8 = re.compile(rb";\s*filename\*\s*=\s*utf-8'[^']*'([^;\s]+)", re.IGNORECASE)
-#: What browsers, httpx and others write in a file's name for a quotation mark and the ends of
-#: lines (HTML, "multipart/form-data encoding algorithm"), and nothing else.
-_QUOTED = re.compile(r"%(22|0A|0D)", re.IGNORECASE)
 
 
 class WholeForms(MultiPartParser):

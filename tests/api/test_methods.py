@@ -60,7 +60,7 @@ def test_files_of_the_page_are_sent_as_a_whole(
 ) -> None:
     """Whatever range is asked for: errors of ranges would be no problem documents."""
     (tmp_path / "x.js").write_bytes(b"0123456789")
-    (assets,) = [route for route in client.app.routes if getattr(route, "path", "") == "/assets"]  # type: ignore[attr-defined]
+    (assets,) = [route for route in client.app.routes if getattr(route, "path", "") == "/assets"]  # type: ignore[attr-defined]  # a FastAPI, declared as any ASGI app
     monkeypatch.setattr(assets.app, "all_directories", [tmp_path])
     for asked in ("bytes=99-", "bytes=x", "lines=1", "bytes=2-3"):
         answer = client.get("/assets/x.js", headers={"Range": asked})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import FilePayload, FloatRect, Page, expect
 
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
@@ -166,6 +166,16 @@ def test_what_is_painted_from_blank_is_found_again(
     expect(page.locator("#synthesize .painting")).to_contain_text("Kept in this tab")
 
 
+def ring_in_the_middle(page: Page) -> tuple[FloatRect, FloatRect]:
+    """Where the picture is, and the brush's ring with the pointer in the middle of it."""
+    box = page.locator(PAINT).bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    brush = page.locator("#synthesize i.brush").bounding_box()
+    assert brush is not None
+    return box, brush
+
+
 def test_the_brush_is_as_large_as_what_it_paints(
     opened: Callable[..., Page], quick: Callable[[Page], Page]
 ) -> None:
@@ -174,11 +184,7 @@ def test_the_brush_is_as_large_as_what_it_paints(
     page.locator("#synthesize .pen", has_text="white matter").click()
     page.locator("#synthesize .size").fill("15")
     expect(page.locator("#synthesize .brush-box")).to_contain_text("15 pixels, 15 mm")
-    box = page.locator(PAINT).bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    brush = page.locator("#synthesize i.brush").bounding_box()
-    assert brush is not None
+    box, brush = ring_in_the_middle(page)
     assert abs(brush["x"] + brush["width"] / 2 - box["x"] - box["width"] / 2) <= 1
     assert brush["width"] == brush["height"]
     # the slice of 197 x 233 mm fills the height of the square
@@ -201,9 +207,5 @@ def test_the_brush_is_as_high_as_what_it_paints_where_pixels_are_no_squares(
     page.locator("#synthesize .pen", has_text="white matter").click()
     page.locator("#synthesize .size").fill("9")
     expect(page.locator("#synthesize .brush-box")).to_contain_text("9 pixels, 9 to 27 mm")
-    box = page.locator(PAINT).bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    brush = page.locator("#synthesize i.brush").bounding_box()
-    assert brush is not None
+    _, brush = ring_in_the_middle(page)
     assert brush["height"] == pytest.approx(3 * brush["width"], rel=0.1)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import io
 import struct
-import zlib
 from array import array
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
-from caps_med.images.codecs.streams import inflate_raw
+from caps_med.images.codecs.streams import inflate_raw, peek_raw
 from caps_med.images.limits import Limits
 
 PREAMBLE, MAGIC = 128, b"DICM"
@@ -115,16 +113,20 @@ def inflated_beginning(file: BinaryIO) -> BinaryIO | None:
 
     Returns:
         None if the data set is not compressed; `file` is then where it was: at its beginning.
+
+    Raises:
+        InvalidInput: the compressed part is broken.
     """
     head = file.read(_LONGEST_FILE_HEADER)
     file.seek(0)
-    with suppress(InvalidInput):
+    try:
         syntax, start = _file_header(head)
-        if syntax == _DEFLATED:
-            file.seek(start)
-            packed = file.read(_HEADER_ROOM)
-            return io.BytesIO(zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, _HEADER_ROOM))
-    return None
+    except InvalidInput:
+        return None
+    if syntax != _DEFLATED:
+        return None
+    file.seek(start)
+    return io.BytesIO(peek_raw(file.read(_HEADER_ROOM), _HEADER_ROOM))
 
 
 def with_lengths(data: bytes, layout: DicomLayout) -> bytes:

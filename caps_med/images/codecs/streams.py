@@ -21,6 +21,11 @@ def peek_gzip(data: bytes, size: int, most: int) -> bytes:
     return _decompress(zlib.decompressobj(wbits=31), data[:most], size)
 
 
+def peek_raw(data: bytes, size: int) -> bytes:
+    """The first `size` bytes inside a raw deflate stream, of which `data` may be the beginning."""
+    return _decompress(zlib.decompressobj(wbits=-15), data, size, "deflate")
+
+
 def check_length(name: str, promised: int, found: int) -> None:
     """Refuse a file whose header promises another number of bytes than it has."""
     if promised != found:
