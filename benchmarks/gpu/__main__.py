@@ -26,6 +26,7 @@ from benchmarks.gpu.correctness import check_kernels
 from benchmarks.gpu.networks import measure_classifier, measure_images, measure_serving
 from benchmarks.gpu.report import against_targets, table
 from benchmarks.gpu.routing import copy_rate, measure_routing
+from benchmarks.gpu.routing_tiles import measure_tiles
 from benchmarks.options import benchmark_parser
 from benchmarks.routing_speed import RESULTS, write
 
@@ -50,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         from caps_med.routing import triton_backend, triton_em  # triton is not everywhere
 
         # the interpreter's time goes by programs
-        triton_backend.PROGRAM_VOTES = triton_em.TILE_VOTES = 2**16
+        triton_backend.PROGRAM_WARPS, triton_backend.PROGRAMS = 2**8, 1
+        triton_em.TILE_VOTES = 2**16
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = where.cuda
     results: dict[str, Any] = {"machine": machine(where), "command": sys.argv, "failed": {}}
@@ -154,12 +156,18 @@ def routing(where: Device, results: dict[str, Any]) -> dict[str, Any]:
     return measure_routing(where, rate)
 
 
+def tiles(where: Device, results: dict[str, Any]) -> dict[str, Any]:
+    """See `measure_tiles`."""
+    rate = results.get("ceilings", {}).get("copy_bytes_per_s") or copy_rate(where)
+    return measure_tiles(where, rate)
+
+
 def serving(where: Device, results: dict[str, Any]) -> dict[str, Any]:
     """See `measure_serving`."""
     return measure_serving(where)
 
 
-#: In order of importance; the last compiles a kernel for each layer, which takes longest.
+#: In order of importance; the last two compile kernels for each layer, which takes longest.
 SECTIONS: dict[str, Section] = {
     "ceilings": ceilings,
     "correctness": correctness,
@@ -167,6 +175,7 @@ SECTIONS: dict[str, Section] = {
     "classifiers": classifiers,
     "serving": serving,
     "routing": routing,
+    "tiles": tiles,
 }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import itertools
 import multiprocessing
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,7 +47,7 @@ def layers(where: Device) -> list[Votes]:
 
 def measure_routing(where: Device, rate: float) -> dict[str, Any]:
     """Every layer in both precisions; geometric means of the ratios and of the shares."""
-    compile_kernels(where)
+    compile_all(_compile, where)
     rows = []
     for layer in layers(where):
         for dtype in DTYPES:
@@ -106,17 +108,21 @@ def _training(layer: Votes, votes: Tensor, backend: str, above: Tensor) -> Tenso
     return torch.autograd.grad(_route(layer, leaf, backend), leaf, above)[0]
 
 
-def compile_kernels(where: Device) -> None:
+def compile_all(compile_layer: Callable[[Votes], None], where: Device) -> None:
     """Fill Triton's cache on disk by several processes, so that no time is lost to it later."""
     if where.tiny or not where.cuda:
         return
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(_COMPILERS, context) as pool:
-        list(pool.map(_compile, range(_COMPILERS), [where] * _COMPILERS))
+        tasks = [(compile_layer, part, where) for part in range(_COMPILERS)]
+        list(pool.map(_compile_part, *zip(*tasks, strict=True)))
 
 
-def _compile(part: int, where: Device) -> None:
-    for layer in layers(where)[part::_COMPILERS]:
-        for dtype in DTYPES:
-            votes = layer.votes.to(dtype)
-            _training(layer, votes, "triton", torch.ones_like(votes.select(1, 0).contiguous()))
+def _compile_part(compile_layer: Callable[[Votes], None], part: int, where: Device) -> None:
+    for layer, dtype in itertools.product(layers(where)[part::_COMPILERS], DTYPES):
+        compile_layer(layer._replace(votes=layer.votes.to(dtype)))
+
+
+def _compile(layer: Votes) -> None:
+    above = torch.ones_like(layer.votes.select(1, 0).contiguous())
+    _training(layer, layer.votes, "triton", above)

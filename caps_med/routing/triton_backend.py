@@ -1,11 +1,17 @@
 """Routing in one Triton kernel each way: every iteration on votes that were read once.
 
 A program takes `BLOCK` positions of one sample. Under input competition the output types do not
-meet, so it takes one of them; under output competition it takes all. Its votes
-``[I, J, BLOCK, A]`` and everything up to the result stay in registers; the backward kernel
-recomputes the iterations and writes the gradient by the votes once. Sizes that are no powers of
-two are padded with votes of zero: a padded input type adds nothing to a sum, and takes no share of
-a softmax.
+meet, so it takes one of them; under output competition it takes all. Its votes and everything up to
+the result stay in registers; the backward kernel recomputes the iterations and writes the gradient
+by the votes once. Sizes that are no powers of two are padded with votes of zero: a padded input
+type adds nothing to a sum, and takes no share of a softmax.
+
+Votes are ``[AL, TL, BLOCK, T, PI, VECTORS, V]``: atoms ``(vector * AL + lane) * V + v`` of output
+types ``t * TL + lane`` and `PI` input types. Triton (3.6) lets each thread read the last axis at
+once, and spreads the others over the threads from the first one on. So the first three axes lie
+side by side in the lanes of a warp, and the rest in one thread, which adds them up without asking
+another. The result does not depend on that. Capsules are ``[AL, TL, BLOCK, T, VECTORS, V]``, logits
+and couplings ``[TL, BLOCK, T, PI]``, what belongs to a capsule ``[TL, BLOCK, T]``.
 
 bfloat16 and float16 votes are read and written as such; the arithmetic is float32. `route_triton`
 leaves float64 to the eager backend.
@@ -13,11 +19,10 @@ leaves float64 to the eager backend.
 
 # Kernels are written in Triton's language, which has no Python types.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-# ruff: noqa: ANN001, ANN202
+# ruff: noqa: ANN001, ANN202, SIM108
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -30,13 +35,15 @@ from caps_med.routing.config import Routing
 from caps_med.routing.eager import route_eager
 from caps_med.routing.layout import empty_capsules, empty_votes, positions_last_but_two
 
-#: Votes that one program holds at least, as far as there are so many positions.
-PROGRAM_VOTES = 512
-#: Votes that each of its threads keeps in registers. Of the tiles that were tried on an H100 these
-#: were the fastest over all shapes of the project's networks; none of them spills there, while with
-#: 64 a thread the backward kernel spilled kilobytes.
-FORWARD_THREAD_VOTES, BACKWARD_THREAD_VOTES = 32, 16
-_WARP, _MOST_WARPS = 32, 16
+#: Votes that each thread holds, where the atoms and output types of a position suffice to share
+#: them. Compiled for compute capability 9.0 the kernels of the project's networks then take at most
+#: 128 registers a thread, but for 8 x 8 x 64 and 16 x 4 x 32 votes a position (up to 255).
+FORWARD_THREAD_VOTES, BACKWARD_THREAD_VOTES = 64, 32
+#: Threads that share the atoms of a capsule at least: together they write whole sectors of memory.
+ATOM_LANES = 2
+#: Warps of a program, if there are `PROGRAMS` of them even so.
+PROGRAM_WARPS, PROGRAMS = 4, 1024
+_WARP, _MOST_LANES, _VECTOR_BYTES = 32, 512, 16
 
 
 def route_triton(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
@@ -63,15 +70,14 @@ def _run_backward(
     grad_votes = empty_votes(votes)
     flat, grad_flat = positions_last_but_two(votes), positions_last_but_two(grad_votes)
     above = positions_last_but_two(grad.unsqueeze(1))
-    sums = torch.empty_like(above, dtype=torch.float32)
     grid, constants = _launch(flat, bias, routing, BACKWARD_THREAD_VOTES)
+    B, _, N, J, A = flat.shape
+    sums = flat.new_empty((B, grid[0], J, A) if bias is not None else 1, dtype=torch.float32)
     _backward[grid](
         flat, flat if bias is None else bias.contiguous(), above, grad_flat, sums,
-        *_strides(flat), *_strides(above), *_strides(grad_flat), *_strides(sums),
-        flat.shape[2], **constants,
+        *_strides(flat), *_strides(above), *_strides(grad_flat), N, **constants,
     )  # fmt: skip
-    by_bias = None if bias is None else sums.sum((0, 1, 2)).to(bias.dtype)
-    return grad_votes, by_bias
+    return grad_votes, None if bias is None else sums.sum((0, 1)).to(bias.dtype)
 
 
 def _strides(flat: Tensor) -> tuple[int, int, int, int, int]:
@@ -85,14 +91,12 @@ def _launch(
     """The grid, and the constants of a kernel whose threads hold `thread_votes` each."""
     B, I, N, J, A = flat.shape
     together = J if routing.competition == "outputs" else 1
-    sizes = {
-        "PI": triton.next_power_of_2(I),
-        "PJ": triton.next_power_of_2(together),
-        "PA": triton.next_power_of_2(A),
-    }
-    position = math.prod(sizes.values())
-    block = min(max(1, PROGRAM_VOTES // position), triton.next_power_of_2(N))
-    warps = min(max(1, position * block // (_WARP * thread_votes)), _MOST_WARPS)
+    sizes, block, warps = tile(I, together, A, flat.element_size(), thread_votes)
+    if block * sizes["AL"] * sizes["TL"] == _WARP * warps:  # positions alone fill further warps
+        more = PROGRAM_WARPS
+        while more > 1 and triton.cdiv(N, block * more) * B * (J // together) < PROGRAMS:
+            more //= 2
+        block, warps = block * more, warps * more
     grid = (triton.cdiv(N, block), B, J // together)
     return grid, {
         "I": I, "J": J, "A": A, "BLOCK": block, **sizes, "BIASED": bias is not None,
@@ -101,127 +105,237 @@ def _launch(
     }  # fmt: skip
 
 
-@triton.jit
-def _squash_scale(squared):
-    return tl.sqrt(squared + 1e-12) / (1 + squared)
+def tile(
+    input_types: int, output_types: int, atoms: int, itemsize: int, thread_votes: int
+) -> tuple[dict[str, int], int, int]:
+    """How a warp or more share the votes of a position: sizes of the axes, positions, warps.
+
+    Output types are shared before atoms, for the threads that share a capsule's atoms all compute
+    its softmax. A thread holds up to twice `thread_votes` rather than share with another warp.
+    """
+    PI, PJ, PA = (triton.next_power_of_2(n) for n in (input_types, output_types, atoms))
+    V = min(PA, _VECTOR_BYTES // itemsize)
+    votes, TL, AL = PI * PJ * PA, 1, min(ATOM_LANES, PA // V)
+    while votes > thread_votes * TL * AL and TL < PJ and TL * AL < _MOST_LANES:
+        TL *= 2
+    while votes > thread_votes * TL * AL and AL < PA // V and TL * AL < _MOST_LANES:
+        AL *= 2
+    block, threads = max(1, _WARP // (TL * AL)), max(_WARP, TL * AL)
+    while votes * block > 2 * thread_votes * threads and threads < _MOST_LANES:
+        threads *= 2
+    sizes = {"PI": PI, "T": PJ // TL, "TL": TL, "VECTORS": PA // (AL * V), "AL": AL, "V": V}
+    return sizes, block, threads // _WARP
 
 
 @triton.jit
-def _couplings(logits, inputs_there, outputs_there, OUTPUTS: tl.constexpr):
-    """Softmax of logits ``[PI, PJ, BLOCK]``; what is only padding takes no share."""
+def _along(x, axis: tl.constexpr, rank: tl.constexpr):
+    """Numbers ``[n]`` along one of `rank` axes."""
+    for k in tl.static_range(rank):
+        if k != axis:
+            x = tl.expand_dims(x, k)
+    return x
+
+
+@triton.jit
+def _where(
+    N, I: tl.constexpr, J: tl.constexpr, A: tl.constexpr, PI: tl.constexpr, T: tl.constexpr,
+    TL: tl.constexpr, VECTORS: tl.constexpr, AL: tl.constexpr, V: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Indices of a program's input types, positions, output types and atoms, and which are there:
+    capsules, then votes. Only sizes that are padded are compared.
+    """
+    i = _along(tl.arange(0, PI).to(tl.int64), 4, 7)
+    n = _along((tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64), 2, 6)
+    lane = _along(tl.arange(0, TL).to(tl.int64), 1, 6)
+    j = tl.program_id(2) + _along(tl.arange(0, T), 3, 6) * TL + lane
+    vector = _along(tl.arange(0, VECTORS), 4, 6) * AL + _along(tl.arange(0, AL), 0, 6)
+    a = vector.to(tl.int64) * V + _along(tl.arange(0, V), 5, 6)
+    there = n < N
+    if T * TL > J:
+        there &= j < J
+    if VECTORS * AL * V > A:
+        there &= a < A
+    votes_there = there[:, :, :, :, None, :, :]
+    if PI > I:
+        votes_there &= i < I
+    return i, n, j, a, there, votes_there
+
+
+@triton.jit
+def _read_bias(bias_at, j, n, a, there, A: tl.constexpr, BIASED: tl.constexpr):
+    """Of all positions, in the threads that need it: moving it between threads would cost more."""
+    bias = 0.0
+    if BIASED:
+        bias = tl.load(bias_at + j * A + a + n * 0, there, 0.0).to(tl.float32)
+    return bias
+
+
+@triton.jit
+def _over_atoms(x):
+    """Sums ``[TL, BLOCK, T]`` over the atoms of capsules."""
+    return tl.sum(tl.sum(tl.sum(x, 5), 4), 0)
+
+
+@triton.jit
+def _competing(x, OUTPUTS: tl.constexpr):
+    """Sums over the axis of the competition, of what logits and couplings are like."""
     if OUTPUTS:
-        masked = tl.where(outputs_there, logits, -float("inf"))
-        powers = tl.exp(masked - tl.max(masked, 1)[:, None, :])
-        shares = powers / tl.sum(powers, 1)[:, None, :]
+        total = tl.sum(tl.sum(x, 2), 0)[None, :, None, :]
     else:
-        masked = tl.where(inputs_there, logits, -float("inf"))
-        powers = tl.exp(masked - tl.max(masked, 0)[None, :, :])
-        shares = powers / tl.sum(powers, 0)[None, :, :]
-    return tl.where(inputs_there, shares, 0.0)
+        total = tl.sum(x, 3)[:, :, :, None]
+    return total
+
+
+@triton.jit
+def _by_vote(x):
+    """Couplings for votes."""
+    return x[None, :, :, :, :, None, None]
+
+
+@triton.jit
+def _by_input(x):
+    """Capsules for votes."""
+    return x[:, :, :, :, None, :, :]
+
+
+@triton.jit
+def _by_atom(x):
+    """What belongs to a capsule, for its atoms."""
+    return x[None, :, :, :, None, None]
+
+
+@triton.jit
+def _couplings(
+    logits, I: tl.constexpr, J: tl.constexpr, PI: tl.constexpr, T: tl.constexpr, TL: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    """Softmax of logits; what is only padding takes no share."""
+    if OUTPUTS:
+        if T * TL > J:
+            j = _along(tl.arange(0, T), 2, 4) * TL + _along(tl.arange(0, TL), 0, 4)
+            logits = tl.where(j < J, logits, -float("inf"))
+        largest = tl.max(tl.max(logits, 2), 0)[None, :, None, :]
+    else:
+        if PI > I:
+            logits = tl.where(_along(tl.arange(0, PI), 3, 4) < I, logits, -float("inf"))
+        largest = tl.max(logits, 3)[:, :, :, None]
+    powers = tl.exp(logits - largest)
+    return powers * (1 / _competing(powers, OUTPUTS))
 
 
 @triton.jit
 def _softmax_backward(couplings, grad, OUTPUTS: tl.constexpr):
     weighted = couplings * grad
-    if OUTPUTS:
-        return weighted - couplings * tl.sum(weighted, 1)[:, None, :]
-    return weighted - couplings * tl.sum(weighted, 0)[None, :, :]
+    return weighted - couplings * _competing(weighted, OUTPUTS)
+
+
+@triton.jit
+def _squash(total):
+    squared = _over_atoms(total * total)
+    return total * _by_atom(tl.sqrt(squared + 1e-12) / (1 + squared))
 
 
 @triton.jit
 def _squash_backward(total, grad):
-    """The gradient by `total` ``[PJ, BLOCK, PA]`` of its squash."""
-    squared = tl.sum(total * total, 2)
-    root, below = tl.sqrt(squared + 1e-12), 1 + squared
-    along = tl.sum(grad * total, 2) * (below / root - 2 * root) / (below * below)
-    return grad * (root / below)[:, :, None] + total * along[:, :, None]
+    """The gradient by `total` of its squash."""
+    squared = _over_atoms(total * total)
+    root, shrink = tl.sqrt(squared + 1e-12), 1 / (1 + squared)
+    along = _over_atoms(grad * total) * ((1 + squared) / root - 2 * root) * shrink * shrink
+    return grad * _by_atom(root * shrink) + total * _by_atom(along)
 
 
 @triton.jit
 def _sum(votes, couplings, bias):
-    return tl.sum(votes * couplings[:, :, :, None], 0) + bias
+    return tl.sum(votes * _by_vote(couplings), 4) + bias
 
 
 @triton.jit
 def _agree(votes, total):
-    return tl.sum(votes * total[None, :, :, :], 3)
+    return tl.sum(tl.sum(tl.sum(votes * _by_input(total), 6), 5), 0)
 
 
 @triton.jit
-def _logits(votes, bias, inputs_there, outputs_there, STEPS: tl.constexpr, OUTPUTS: tl.constexpr):
-    """The logits ``[PI, PJ, BLOCK]`` after `STEPS` updates."""
-    logits = tl.sum(votes, 3) * 0.0
-    for _ in tl.static_range(STEPS):
-        total = _sum(votes, _couplings(logits, inputs_there, outputs_there, OUTPUTS), bias)
-        scale = _squash_scale(tl.sum(total * total, 2))
-        logits += _agree(votes, total * scale[:, :, None])
-    return logits
+def _total(
+    votes, bias, first, STEPS: tl.constexpr, I: tl.constexpr, J: tl.constexpr, PI: tl.constexpr,
+    T: tl.constexpr, TL: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    """Couplings after `STEPS` updates of the logits, at least one, and the sums that they make.
+
+    Triton leaves out what several calls with the same votes compute alike.
+    """
+    total = first
+    logits = _agree(votes, _squash(first))
+    for _ in tl.static_range(STEPS - 1):
+        total = _sum(votes, _couplings(logits, I, J, PI, T, TL, OUTPUTS), bias)
+        logits += _agree(votes, _squash(total))
+    couplings = _couplings(logits, I, J, PI, T, TL, OUTPUTS)
+    return couplings, _sum(votes, couplings, bias)
 
 
 @triton.jit
 def _forward(
     votes_at, bias_at, out_at,
     vb, vi, vn, vj, va, ob, oi, on, oj, oa, N,
-    I: tl.constexpr, J: tl.constexpr, A: tl.constexpr, PI: tl.constexpr, PJ: tl.constexpr,
-    PA: tl.constexpr, BLOCK: tl.constexpr, BIASED: tl.constexpr, OUTPUTS: tl.constexpr,
-    ITERATIONS: tl.constexpr,
+    I: tl.constexpr, J: tl.constexpr, A: tl.constexpr, PI: tl.constexpr, T: tl.constexpr,
+    TL: tl.constexpr, VECTORS: tl.constexpr, AL: tl.constexpr, V: tl.constexpr,
+    BLOCK: tl.constexpr, BIASED: tl.constexpr, OUTPUTS: tl.constexpr, ITERATIONS: tl.constexpr,
 ):  # fmt: skip
-    n = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    b, i = tl.program_id(1).to(tl.int64), tl.arange(0, PI).to(tl.int64)
-    j, a = (tl.arange(0, PJ) + tl.program_id(2)).to(tl.int64), tl.arange(0, PA).to(tl.int64)
-    i4, j3, n3, a3 = i[:, None, None, None], j[:, None, None], n[None, :, None], a[None, None, :]
-    there = (j3 < J) & (n3 < N) & (a3 < A)
-    where = b * vb + i4 * vi + (j3 * vj + n3 * vn + a3 * va)[None, :, :, :]
-    votes = tl.load(votes_at + where, (i4 < I) & there[None, :, :, :], 0.0).to(tl.float32)
-    bias = tl.zeros((PJ, BLOCK, PA), tl.float32)
-    if BIASED:
-        bias += tl.load(bias_at + j3 * A + a3, (j3 < J) & (a3 < A), 0.0).to(tl.float32)
-    in_there, out_there = (i < I)[:, None, None], (j < J)[None, :, None]
-    logits = _logits(votes, bias, in_there, out_there, ITERATIONS - 1, OUTPUTS)
-    total = _sum(votes, _couplings(logits, in_there, out_there, OUTPUTS), bias)
-    capsules = total * _squash_scale(tl.sum(total * total, 2))[:, :, None]
-    target = out_at + b * ob + j3 * oj + n3 * on + a3 * oa
-    tl.store(target, capsules.to(out_at.dtype.element_ty), there)
+    i, n, j, a, there, votes_there = _where(N, I, J, A, PI, T, TL, VECTORS, AL, V, BLOCK)
+    b = tl.program_id(1).to(tl.int64)
+    where = b * vb + i * vi + _by_input(j * vj + n * vn + a * va)
+    votes = tl.load(votes_at + where, votes_there, 0.0).to(tl.float32)
+    bias = _read_bias(bias_at, j, n, a, there, A, BIASED)
+
+    total = tl.sum(votes, 4) * (1 / (J if OUTPUTS else I)) + bias
+    if ITERATIONS > 1:
+        _, total = _total(votes, bias, total, ITERATIONS - 1, I, J, PI, T, TL, OUTPUTS)
+    target = out_at + b * ob + j * oj + n * on + a * oa
+    tl.store(target, _squash(total).to(out_at.dtype.element_ty), there)
 
 
 @triton.jit
 def _backward(
     votes_at, bias_at, above_at, grad_at, sums_at,
-    vb, vi, vn, vj, va, ab, ai, an, aj, aa,
-    gb, gi, gn, gj, ga, sb, si, sn, sj, sa, N,
-    I: tl.constexpr, J: tl.constexpr, A: tl.constexpr, PI: tl.constexpr, PJ: tl.constexpr,
-    PA: tl.constexpr, BLOCK: tl.constexpr, BIASED: tl.constexpr, OUTPUTS: tl.constexpr,
-    ITERATIONS: tl.constexpr,
+    vb, vi, vn, vj, va, ab, ai, an, aj, aa, gb, gi, gn, gj, ga, N,
+    I: tl.constexpr, J: tl.constexpr, A: tl.constexpr, PI: tl.constexpr, T: tl.constexpr,
+    TL: tl.constexpr, VECTORS: tl.constexpr, AL: tl.constexpr, V: tl.constexpr,
+    BLOCK: tl.constexpr, BIASED: tl.constexpr, OUTPUTS: tl.constexpr, ITERATIONS: tl.constexpr,
 ):  # fmt: skip
-    n = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    b, i = tl.program_id(1).to(tl.int64), tl.arange(0, PI).to(tl.int64)
-    j, a = (tl.arange(0, PJ) + tl.program_id(2)).to(tl.int64), tl.arange(0, PA).to(tl.int64)
-    i4, j3, n3, a3 = i[:, None, None, None], j[:, None, None], n[None, :, None], a[None, None, :]
-    there = (j3 < J) & (n3 < N) & (a3 < A)
-    votes_there = (i4 < I) & there[None, :, :, :]
-    where = b * vb + i4 * vi + (j3 * vj + n3 * vn + a3 * va)[None, :, :, :]
+    i, n, j, a, there, votes_there = _where(N, I, J, A, PI, T, TL, VECTORS, AL, V, BLOCK)
+    b = tl.program_id(1).to(tl.int64)
+    where = b * vb + i * vi + _by_input(j * vj + n * vn + a * va)
     votes = tl.load(votes_at + where, votes_there, 0.0).to(tl.float32)
-    bias = tl.zeros((PJ, BLOCK, PA), tl.float32)
-    if BIASED:
-        bias += tl.load(bias_at + j3 * A + a3, (j3 < J) & (a3 < A), 0.0).to(tl.float32)
-    in_there, out_there = (i < I)[:, None, None], (j < J)[None, :, None]
-    above = tl.load(above_at + b * ab + j3 * aj + n3 * an + a3 * aa, there, 0.0).to(tl.float32)
+    bias = _read_bias(bias_at, j, n, a, there, A, BIASED)
+    above = tl.load(above_at + b * ab + j * aj + n * an + a * aa, there, 0.0).to(tl.float32)
 
-    logits = _logits(votes, bias, in_there, out_there, ITERATIONS - 1, OUTPUTS)
-    couplings = _couplings(logits, in_there, out_there, OUTPUTS)
-    grad_total = _squash_backward(_sum(votes, couplings, bias), above)
-    grad_votes = couplings[:, :, :, None] * grad_total[None, :, :, :]
-    sums, grad_logits = grad_total, logits * 0.0
-    for back in tl.static_range(ITERATIONS - 1):
-        grad_logits += _softmax_backward(couplings, _agree(votes, grad_total), OUTPUTS)
-        logits = _logits(votes, bias, in_there, out_there, ITERATIONS - 2 - back, OUTPUTS)
-        couplings = _couplings(logits, in_there, out_there, OUTPUTS)
-        total = _sum(votes, couplings, bias)
-        grad_total = _squash_backward(total, _sum(votes, grad_logits, 0.0))
-        capsules = total * _squash_scale(tl.sum(total * total, 2))[:, :, None]
-        grad_votes += grad_logits[:, :, :, None] * capsules[None, :, :, :]
-        grad_votes += couplings[:, :, :, None] * grad_total[None, :, :, :]
+    share: tl.constexpr = 1 / (J if OUTPUTS else I)
+    first = tl.sum(votes, 4) * share + bias
+    if ITERATIONS == 1:
+        sums = _squash_backward(first, above)
+        grad_votes = _by_input(sums) * share
+    else:
+        couplings, total = _total(votes, bias, first, ITERATIONS - 1, I, J, PI, T, TL, OUTPUTS)
+        grad_total = _squash_backward(total, above)
+        grad_votes = _by_vote(couplings) * _by_input(grad_total)
+        grad_logits = _softmax_backward(couplings, _agree(votes, grad_total), OUTPUTS)
+        sums = grad_total
+        for back in tl.static_range(ITERATIONS - 2):
+            couplings, total = _total(
+                votes, bias, first, ITERATIONS - 2 - back, I, J, PI, T, TL, OUTPUTS
+            )
+            grad_votes += _by_vote(grad_logits) * _by_input(_squash(total))
+            grad_total = _squash_backward(total, _sum(votes, grad_logits, 0.0))
+            grad_votes += _by_vote(couplings) * _by_input(grad_total)
+            grad_logits += _softmax_backward(couplings, _agree(votes, grad_total), OUTPUTS)
+            sums += grad_total
+        grad_votes += _by_vote(grad_logits) * _by_input(_squash(first))
+        grad_total = _squash_backward(first, _sum(votes, grad_logits, 0.0))
+        grad_votes += _by_input(grad_total) * share
         sums += grad_total
-    where = b * gb + i4 * gi + (j3 * gj + n3 * gn + a3 * ga)[None, :, :, :]
+    where = b * gb + i * gi + _by_input(j * gj + n * gn + a * ga)
     tl.store(grad_at + where, grad_votes.to(grad_at.dtype.element_ty), votes_there)
-    tl.store(sums_at + b * sb + j3 * sj + n3 * sn + a3 * sa, sums, there)
+    if BIASED:  # what all positions of the program add
+        part = (b * tl.num_programs(0) + tl.program_id(0)) * J * A
+        at, of_atom = tl.max(j, 2), tl.max(a, 2)
+        tl.store(sums_at + part + at * A + of_atom, tl.sum(sums, 2), (at < J) & (of_atom < A))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,15 @@ import torch
 
 from api.budget import Cost
 from api.engine.calls import Segment
-from benchmarks.counters import bounds, networks, requests
+from benchmarks.counters import bounds, compiled, networks, requests
 from benchmarks.counters.bounds import exceeded
 from caps_med.inference import Model
 from caps_med.networks.noise import BroadcastConvNoise
 from caps_med.routing import active_backend, numba_backend
 
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed"
+)
 native = pytest.mark.skipif(
     active_backend(torch.device("cpu")) != "numba", reason="counts are those of Numba's kernels"
 )
@@ -28,6 +32,23 @@ def test_a_network_does_no_more_than_its_bounds(name: str) -> None:
 
 def test_a_request_does_no_more_than_its_bounds() -> None:
     assert exceeded(requests.request_counts(), bounds.read()) == []
+
+
+@needs_triton
+def test_compiled_kernels_do_no_more_than_their_bounds() -> None:
+    assert exceeded(compiled.compiled_counts(), bounds.read()) == []
+
+
+@needs_triton
+def test_threads_that_share_all_votes_exceed_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    from caps_med.routing import triton_backend
+
+    monkeypatch.setattr(triton_backend, "ATOM_LANES", 4)
+    monkeypatch.setattr(compiled, "LAYERS", ("3 x 1 x 16 outputs",))
+    found = exceeded(compiled.compiled_counts(), bounds.read())
+    assert [line.split(":")[0] for line in found] == [
+        f"routing 3 x 1 x 16 outputs {work}" for work in ("forward", "backward")
+    ]
 
 
 def test_a_convolution_of_a_constant_map_exceeds_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
