@@ -14,7 +14,7 @@ from caps_med.networks import Discriminator, build_discriminator
 from tests.training.axons import write_axons
 from training.data import Source, load_source, open_dataset
 from training.engine.precision import Precision, computed_in
-from training.tasks.synthesis.adversary import Adversary
+from training.tasks.synthesis.adversary import CRITERIA, Adversary
 from training.tasks.synthesis.losses import GeneratedBatch, GeneratorLoss
 from training.tasks.synthesis.recipe import SynthesisRecipe
 from training.tasks.synthesis.step import SynthesisStep
@@ -115,6 +115,36 @@ def test_the_generators_loss_leaves_the_discriminator_alone(precision: Precision
     assert all(p.grad is None and p.requires_grad for p in discriminator.parameters())
     adversary.update(fake, fake.flip(2), condition)
     assert all(p.grad is not None for p in discriminator.parameters())
+
+
+@pytest.mark.parametrize("loss", list(CRITERIA))
+def test_a_discriminator_learns_to_tell_real_images(loss: str) -> None:
+    torch.manual_seed(0)
+    adversary = Adversary(build_discriminator("patch", 1, 1, 8), loss, 1e-3)
+    real, fake = torch.rand(2, 2, 1, 32, 32)
+    condition = torch.zeros(2, 1, 32, 32)
+    losses = [adversary.update(real, fake, condition) for _ in range(30)]
+    with torch.no_grad():
+        says_real, says_fake = (adversary.discriminator(x, condition).mean() for x in (real, fake))
+    assert says_real > says_fake + 0.5 and losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("is_real", "for_discriminator", "target"),
+    [(True, True, 0.9), (False, True, 0.1), (True, False, 1.0)],
+)
+def test_cross_entropy_has_smoothed_targets_and_a_gradient_at_any_score(
+    is_real: bool, for_discriminator: bool, target: float
+) -> None:
+    scores = torch.tensor([-40.0, -2.2, 0.0, 3.0, 40.0], requires_grad=True)
+    loss = CRITERIA["bce"](scores, is_real, for_discriminator)
+    p = torch.sigmoid(scores.detach().double())
+    torch.testing.assert_close(
+        torch.autograd.grad(loss, scores)[0], ((p - target) / len(p)).float()
+    )
+    by_hand = -(target * p[1:4].log() + (1 - target) * (1 - p[1:4]).log())
+    found = CRITERIA["bce"](scores[1:4], is_real, for_discriminator)
+    torch.testing.assert_close(found, by_hand.mean().float())
 
 
 def test_a_validation_costs_a_tenth_of_its_epoch(source: Source) -> None:

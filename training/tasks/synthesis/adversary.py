@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 from monai.losses import PatchAdversarialLoss
 from torch import Tensor, nn
 from torch.optim import Adam
@@ -15,11 +16,26 @@ from caps_med.networks import Discriminator
 from training.engine.distributed import average_gradients
 from training.engine.precision import Precision, computed_in
 
-#: Our name -> MONAI's criterion.
-CRITERIA: Mapping[str, str] = {"bce": "bce", "lsgan": "least_squares", "hinge": "hinge"}
 #: Targets of the discriminator for real and synthetic images under binary cross-entropy (one-sided
 #: smoothing would keep 0; both as published by Bass et al. 2019).
 REAL, FAKE = 0.9, 0.1
+
+
+def smoothed_bce(scores: Tensor, is_real: bool, for_discriminator: bool) -> Tensor:
+    """Binary cross-entropy of logits; for the generator the target is 1.
+
+    Not MONAI's, which rounds its targets down to whole numbers: `REAL` would be 0, as `FAKE`.
+    """
+    target = (REAL if is_real else FAKE) if for_discriminator else 1.0
+    return F.binary_cross_entropy_with_logits(scores, torch.full_like(scores, target))
+
+
+#: Name -> loss of scores, by whether they should say real, and whether the discriminator learns.
+CRITERIA: Mapping[str, Callable[[Tensor, bool, bool], Tensor]] = {
+    "bce": smoothed_bce,
+    "lsgan": PatchAdversarialLoss(criterion="least_squares", no_activation_leastsq=True),
+    "hinge": PatchAdversarialLoss(criterion="hinge"),
+}
 
 
 class Adversary:
@@ -47,12 +63,7 @@ class Adversary:
             raise InvalidParameter(f"adversarial_loss={loss!r}: must be one of {tuple(CRITERIA)}")
         self.discriminator, self.precision = discriminator, precision
         self.optimizer = Adam(discriminator.parameters(), lr=learning_rate, betas=(0.5, 0.999))
-        self._smoothed, self._plain = (
-            PatchAdversarialLoss(criterion=CRITERIA[loss], no_activation_leastsq=True)
-            for _ in range(2)
-        )
-        if loss == "bce":
-            self._smoothed.real_label, self._smoothed.fake_label = REAL, FAKE
+        self._criterion = CRITERIA[loss]
 
     def update(self, real: Tensor, fake: Tensor, condition: Tensor) -> Tensor:
         """One optimizer step of the discriminator; returns its loss, detached."""
@@ -62,7 +73,7 @@ class Adversary:
             scores = [self.discriminator(image, condition) for image in (real, fake.detach())]
             loss: Tensor = self.discriminator.auxiliary_loss(real, condition).float()
         for score, is_real in zip(scores, (True, False), strict=True):
-            loss = loss + self._smoothed(score.float(), is_real, for_discriminator=True)
+            loss = loss + self._criterion(score.float(), is_real, True)
         loss.backward()
         average_gradients(self.discriminator)
         self.optimizer.step()
@@ -75,8 +86,7 @@ class Adversary:
         """
         with computed_in(self.precision, fake.device), _frozen(self.discriminator):
             score = self.discriminator(fake, condition)
-        loss: Tensor = self._plain(score.float(), target_is_real=True, for_discriminator=False)
-        return torch.as_tensor(loss)
+        return torch.as_tensor(self._criterion(score.float(), True, False))
 
 
 @contextmanager
