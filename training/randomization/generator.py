@@ -114,7 +114,7 @@ class RandomImages:
             planes = torch.zeros(count, dtype=torch.long, device=device)
         view = random_view(
             self.maps, chosen, planes, offsets, (self.size[-2], self.size[-1]), self.spacing,
-            self.config, random,
+            self.config, random, None if self._flat else self.slice_mm,
         )  # fmt: skip
         return view.indices(self.maps)
 
@@ -146,8 +146,10 @@ class RandomImages:
         width = torch.where(together, width[:, :1], width)
         # a half of the rest is coarse along one axis only
         fine = random.chance(0.5, count, dims) & ~together
-        width = (torch.where(fine, config.resolution[0], width) / self.spacing).clamp(min=1)
-        radius = max(1, round(3 * BLUR * config.resolution[1] / self.spacing))
+        edges = [*([] if self._flat else [self.slice_mm]), self.spacing, self.spacing]
+        voxel = torch.tensor(edges, device=width.device)
+        width = (torch.where(fine, config.resolution[0], width) / voxel).clamp(min=1)
+        radius = max(1, round(3 * BLUR * config.resolution[1] / min(edges)))
         image = blurred(image, BLUR * width * random.uniform(0.7, 1.3, count, 1), radius)
         strength = random.uniform(0, config.noise, count, *[1] * (dims + 1))
         strength = strength * ~contrast.plain.view(strength.shape) + strength * (image > 0.02) * (

@@ -76,6 +76,7 @@ def random_view(
     spacing: float,
     config: Randomization,
     random: Random,
+    slice_mm: float | None = None,
 ) -> View:
     """Slices, or volumes, of `size` at random places in the maps.
 
@@ -85,13 +86,16 @@ def random_view(
         offsets: ``[B, D]``, millimetres of each layer from the middle one.
         size: rows and columns.
         spacing: of the output's rows and columns, in millimetres.
+        slice_mm: distance of the layers of volumes; None for those of slices, which are displaced
+            as their middle is.
     """
-    count = len(offsets)
+    count, depth = offsets.shape
     axes, signs = _plane_axes(planes)
     local = _pixels(offsets, size, spacing) * _of_each(_flips(count, config, random))
     affine = _affine(count, config, random, maps.pictures)
     moved = torch.einsum("bdhwi,bji->bdhwj", local, affine)
-    moved = moved + _displacements(size, offsets.shape[1], spacing, config, random, count)
+    thickness = 0.0 if slice_mm is None else depth * slice_mm
+    moved = moved + _displacements((depth, *size), thickness, spacing, config, random, count)
     turned = torch.zeros_like(moved)
     turned.scatter_(-1, _of_each(axes).expand_as(moved), moved * _of_each(signs))
     extent = torch.stack(
@@ -101,7 +105,7 @@ def random_view(
         ],
         -1,
     )
-    centre = _centres(maps, chosen, axes, extent, config, random)
+    centre = _centres(maps, chosen, axes, extent, slice_mm is None, config, random)
     points = (turned + _of_each(centre)) / _of_each(maps.spacing[chosen])
     if maps.pictures:  # there is nothing in front of a picture or behind it
         points[..., 0] = 0
@@ -163,20 +167,27 @@ def _affine(count: int, config: Randomization, random: Random, flat: bool) -> Te
 
 
 def _displacements(
-    size: tuple[int, int],
-    depth: int,
+    size: tuple[int, int, int],
+    thickness: float,
     spacing: float,
     config: Randomization,
     random: Random,
     count: int,
 ) -> Tensor:
-    """Smooth displacements ``[B, D or 1, H, W, 3]``; thin stacks share those of their middle."""
-    deep = depth if depth > max(size) // 4 else 1
-    shape = (deep, *size) if deep > 1 else size
-    points = [max(2, round(n * spacing / config.elastic_spacing) + 1) for n in shape]
+    """Smooth displacements ``[B, D or 1, H, W, 3]``; thin stacks share those of their middle.
+
+    Args:
+        size: layers, rows and columns.
+        thickness: of all layers together, in millimetres.
+        spacing: of rows and columns.
+    """
+    lengths = (thickness, size[1] * spacing, size[2] * spacing)
+    points = [round(length / config.elastic_spacing) + 1 for length in lengths]
+    first = 0 if points[0] > 1 else 1  # thin: fewer than two points from front to back
+    points = [max(2, number) for number in points[first:]]
     strength = random.uniform(0, config.elastic, count, *[1] * (len(points) + 1))
-    field = smooth(random.normal(count, 3, *points) * strength, shape)
-    return field.movedim(1, -1) if deep > 1 else field.movedim(1, -1)[:, None]
+    field = smooth(random.normal(count, 3, *points) * strength, size[first:])
+    return field.movedim(1, -1).unsqueeze(1) if first else field.movedim(1, -1)
 
 
 def smooth(points: Tensor, size: tuple[int, ...]) -> Tensor:
@@ -190,13 +201,14 @@ def _centres(
     chosen: Tensor,
     axes: Tensor,
     extent: Tensor,
+    flat: bool,
     config: Randomization,
     random: Random,
 ) -> Tensor:
     """Middle of each view, ``[B, 3]`` in millimetres along the maps' axes.
 
-    Along the slices' normal anywhere in the box of the labels to be segmented, or of all labels;
-    in the plane so that the view lies within all labels, or contains them, give or take a shift.
+    So that the view lies within all labels, or contains them, give or take a shift; slices (`flat`)
+    along their normal anywhere in the box of the labels to be segmented, or of all labels.
     """
     count = len(chosen)
     mm = maps.spacing[chosen].unsqueeze(1)
@@ -211,6 +223,7 @@ def _centres(
     place = random.uniform(0, 1, count, 3)
     across = (low + (high - low) * place.unsqueeze(1)).squeeze(1)
     through = box[:, 0] + (box[:, 1] - box[:, 0]) * place
+    if not flat:
+        return across
     normal = torch.zeros_like(axes, dtype=torch.bool).scatter(1, axes[:, :1], True)
-    thin = extent[:, :1] < 20  # a volume is centred like its rows
-    return torch.where(normal & thin, through, across)
+    return torch.where(normal, through, across)

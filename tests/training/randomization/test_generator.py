@@ -10,7 +10,7 @@ from torch import Tensor
 
 from caps_med.images import MedicalImage, Normalization, Plane, SliceStack
 from tests.training.randomization.maps import GREY, SCHEME, WHITE, ball, label_maps
-from training.randomization import RandomImages, Randomization
+from training.randomization import LabelScheme, RandomImages, Randomization
 from training.randomization.geometry import Random, random_view
 from training.randomization.intensity import blurred, random_contrast, sampled
 from training.randomization.label_maps import LabelMaps
@@ -108,6 +108,61 @@ def test_the_labels_of_a_thick_slice_are_those_of_its_middle() -> None:
     assert seen.sum() > 3
     share = ((profile - first) / (last - first))[seen]
     torch.testing.assert_close(share.sum(1), right[seen].sum(1), atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize("neighbours", [1, 2, 3])
+def test_slices_go_through_the_labels_whatever_their_neighbours_are(neighbours: int) -> None:
+    labels = np.full((80, 40, 40), GREY, np.uint8)
+    labels[38:42] = WHITE
+    scheme = LabelScheme.model_validate({"labels": {1: {"name": "w", "ids": [WHITE]}}})
+    maps = LabelMaps.from_arrays([labels], [(1, 1, 1)], scheme)
+    config = STILL.model_copy(update={"thickness": (6.0, 6.0)})
+    _, drawn = draw(16, config=config, maps=maps, spacing=1.0, neighbours=neighbours)
+    assert (drawn == 1).flatten(1).any(1).all()
+
+
+def points_of(
+    size: tuple[int, int], offsets: Tensor, config: Randomization, slice_mm: float | None
+) -> Tensor:
+    view = random_view(
+        label_maps(1), torch.tensor([0]), torch.tensor([0]), offsets[None], size, 1.0, config,
+        Random(generator(2)), slice_mm,
+    )  # fmt: skip
+    return view.points[0]
+
+
+def test_the_layers_of_a_slice_are_displaced_alike_and_those_of_a_deep_volume_are_not() -> None:
+    config = STILL.model_copy(update={"elastic": 8.0, "elastic_spacing": 20.0})
+    offsets = torch.arange(25.0)
+    flat = points_of((96, 96), offsets, config, None)
+    assert torch.allclose(flat[:1, ..., 1:], flat[..., 1:])  # within its plane
+    for slice_mm, knots in ((0.1, 0), (1.0, 1), (4.0, 5)):
+        volume = points_of((96, 96), slice_mm * offsets, config, slice_mm)
+        bends = volume[:, 48, 48, 1].diff(n=2).abs() > 1e-3
+        assert bool(volume[:, 48, 48, 1].std() > 0.01) == bool(knots)
+        # trilinear: straight but at the knots between both ends, each within two slices
+        assert (knots == 5) == bool(bends.any()) and bends.sum() <= 2 * max(0, knots - 1)
+
+
+@pytest.mark.parametrize("slice_mm", [1.0, 4.0])
+def test_volumes_are_as_blurred_across_slices_as_along_them(slice_mm: float) -> None:
+    """In millimetres: two halves, the border between them across the slices or along them."""
+    size = {"across": (round(64 / slice_mm), 8, 64), "along": (8, 64, 64)}
+    config = STILL.model_copy(
+        update={"resolution": (8.0, 8.0), "deviation": (0, 0), "plain_background": 0, "related": 0}
+    )
+    scheme = LabelScheme.of_ids([1, 2])
+    widths = {}
+    for number, (way, shape) in enumerate(size.items()):
+        labels = np.ones(shape, np.uint8)
+        labels[(slice(None),) * number + (slice(shape[number] // 2, None),)] = 2
+        maps = LabelMaps.from_arrays([labels], [(slice_mm, 1, 1)], scheme)
+        images, _ = draw(12, config=config, maps=maps, size=shape, spacing=1.0, slice_mm=slice_mm)
+        profile = images[:, 0].movedim(1 + number, 1)[:, :, 2, 32]
+        change = (profile.diff(dim=1) / (profile[:, -1:] - profile[:, :1])).abs()
+        step = (slice_mm, 1.0)[number]
+        widths[way] = float((step / change.amax(1)).median())
+    assert widths["across"] == pytest.approx(widths["along"], rel=0.35)
 
 
 def test_a_label_has_the_mean_and_deviation_that_were_drawn() -> None:
