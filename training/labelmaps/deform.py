@@ -21,14 +21,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import monai.transforms as mt
 import numpy as np
 import torch
+from monai.networks.layers import GaussianFilter
+from monai.transforms.utils import create_grid
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from scipy import ndimage
+from torch import Tensor
 
 from caps_med.errors import InvalidInput
 from training.evaluation.dice import mean_dice
@@ -62,6 +65,8 @@ _STEPS = 0.6
 #: Bytes of classes that are deformed at once.
 _AT_ONCE = 2**28
 
+#: Sizes of a voxel along each axis, in any unit: the smallest of them is what a pixel is.
+Spacing = Sequence[float]
 Method = Literal["deformed", "joined", "blended", "spline model"]
 Random = np.random.Generator
 #: Methods of drawing, and number of failed draws after which the next one is tried.
@@ -104,6 +109,7 @@ class LabelMapSampler:
         seed: of all draws.
         tolerance: see `Shapes.of`.
         symmetries: see `plausible_mirrorings`.
+        spacings: name -> size of its voxels, by which volumes are deformed; all are cubes for None.
     """
 
     def __init__(
@@ -112,10 +118,15 @@ class LabelMapSampler:
         seed: int = 0,
         tolerance: float = TOLERANCE,
         symmetries: Symmetries = "auto",
+        spacings: Mapping[str, Spacing] | None = None,
     ) -> None:
         kind = np.result_type(*originals.values())  # a new map may have the ids of all of them
         self.names = tuple(originals)
         self.labels = tuple(label.astype(kind, copy=False) for label in originals.values())
+        self.spacings = tuple(
+            tuple(spacings[name]) if spacings else (1.0,) * label.ndim
+            for name, label in originals.items()
+        )
         self.seed = seed
         self.shapes = Shapes.of(self.labels, tolerance)
         self.mirrorings = plausible_mirrorings(self.labels, symmetries)
@@ -202,15 +213,17 @@ class LabelMapSampler:
         if not partners:
             how = "deformed"
         chosen = [first] if how == "deformed" else [first, partners[rng.integers(len(partners))]]
-        varied = [self._mirrored_and_deformed(self.labels[k], rng, strength) for k in chosen]
+        varied = [self._mirrored_and_deformed(k, rng, strength) for k in chosen]
         label: Labels | None = varied[0][0]
         if how != "deformed":
             one, other = (label for label, _ in varied)
-            across, width = _distance_from_line(shape, rng), rng.uniform(0.02, 0.25) * min(shape)
+            voxel = _in_pixels(self.spacings[first])
+            across = _distance_from_line(shape, voxel, rng)
+            width = rng.uniform(0.02, 0.25) * _shortest_edge(shape, voxel)
             label = (
                 join(one, other, across)
                 if how == "joined"
-                else blend(one, other, across, width, self.shapes.ids)
+                else blend(one, other, across, width, self.shapes.ids, voxel)
             )
         if label is None:
             return None
@@ -221,15 +234,22 @@ class LabelMapSampler:
         return self.shapes.without_specks(label), origin
 
     def _mirrored_and_deformed(
-        self, label: Labels, rng: Random, strength: Strength
+        self, number: int, rng: Random, strength: Strength
     ) -> tuple[Labels, str]:
-        """An original at random, and how it was mirrored."""
+        """An original, and how it was mirrored."""
+        label, voxel = self.labels[number], self.spacings[number]
         fitting = [m for m in self.mirrorings if m(label).shape == label.shape]
         mirroring = fitting[rng.integers(len(fitting))]
-        return deform(mirroring(label), self.shapes.ids, rng, strength), str(mirroring)
+        return deform(mirroring(label), self.shapes.ids, rng, strength, voxel), str(mirroring)
 
 
-def deform(label: Labels, ids: Sequence[int], rng: Random, strength: Strength = FREE) -> Labels:
+def deform(
+    label: Labels,
+    ids: Sequence[int],
+    rng: Random,
+    strength: Strength = FREE,
+    spacing: Spacing | None = None,
+) -> Labels:
     """A label map ``[*S]`` under a smooth random deformation (MONAI's), mirrored at its border.
 
     Deformed are the signed distances to each class's boundary; each pixel then takes the class in
@@ -240,31 +260,45 @@ def deform(label: Labels, ids: Sequence[int], rng: Random, strength: Strength = 
         ids: of all classes.
         rng: draws the deformation.
         strength: of the deformation.
+        spacing: of the voxels of a volume; None for cubes.
     """
+    voxel = _in_pixels(spacing or (1.0,) * label.ndim)
     seed = int(rng.integers(2**32))
     best = np.full(label.shape, -np.inf, np.float32)
     found = np.zeros_like(label)
     step = max(1, _AT_ONCE // (4 * label.size))
     for start in range(0, len(ids), step):
         chosen = ids[start : start + step]
-        depths = np.stack([_signed_distance(label == one) for one in chosen]).astype(np.float32)
+        depths = np.stack([_signed_distance(label == one, voxel) for one in chosen])
+        depths = depths.astype(np.float32)
         if len(ids) == 2:  # of more classes, layers one pixel thick would vanish
             depths = ndimage.gaussian_filter(depths, (0,) + (_STEPS,) * label.ndim, mode="nearest")
-        deformation = _deformation(label.shape, strength).set_random_state(seed=seed)
+        deformation = _deformation(label.shape, strength, voxel).set_random_state(seed=seed)
         for one, depth in zip(chosen, deformation(torch.from_numpy(depths)).numpy(), strict=True):
             found[depth > best] = one
             best = np.maximum(best, depth)
     return found
 
 
-def _deformation(shape: tuple[int, ...], strength: Strength) -> mt.RandomizableTransform:
+def _in_pixels(spacing: Spacing) -> tuple[float, ...]:
+    """Sizes of a voxel in units of its smallest one."""
+    return tuple(float(size / min(spacing)) for size in spacing)
+
+
+def _shortest_edge(shape: tuple[int, ...], voxel: Spacing) -> float:
+    return min(count * size for count, size in zip(shape, voxel, strict=True))
+
+
+def _deformation(
+    shape: tuple[int, ...], strength: Strength, voxel: Spacing
+) -> mt.RandomizableTransform:
     shared = {
         "prob": 1.0,
         "scale_range": _ZOOM,
         "mode": "bilinear",
         "padding_mode": "reflection",
     }
-    spacing = max(4, round(min(shape) * _GRID))
+    spacing = max(4, round(_shortest_edge(shape, voxel) * _GRID))
     if len(shape) == 2:
         magnitude = tuple(spacing * part for part in strength.displacement)
         return mt.Rand2DElastic(
@@ -273,10 +307,12 @@ def _deformation(shape: tuple[int, ...], strength: Strength) -> mt.RandomizableT
             rotate_range=strength.rotation,
             **shared,
         )
-    # noise blurred with standard deviation s keeps (2 s sqrt(pi)) ** -1.5 of its own
-    factor = spacing * (2 * spacing * np.pi**0.5) ** 1.5
+    # noise blurred with standard deviation s keeps (2 s sqrt(pi)) ** -0.5 of its own along an axis
+    kept = [max(1.0, 2 * spacing / size * np.pi**0.5) ** 0.5 for size in voxel]
+    factor = spacing * float(np.prod(kept))
     magnitude = tuple(factor * part for part in strength.displacement)
-    return mt.Rand3DElastic(
+    return _Elastic3D(
+        voxel,
         sigma_range=(spacing, spacing),
         magnitude_range=magnitude,
         rotate_range=(strength.rotation,) * 3,
@@ -284,13 +320,37 @@ def _deformation(shape: tuple[int, ...], strength: Strength) -> mt.RandomizableT
     )
 
 
-def _distance_from_line(shape: tuple[int, ...], rng: Random) -> NDArray[np.float64]:
+class _Elastic3D(mt.Rand3DElastic):
+    """`monai.transforms.Rand3DElastic` in space rather than in voxels, which need not be cubes.
+
+    Args:
+        voxel: its sizes, in the units of all lengths.
+    """
+
+    def __init__(self, voxel: Spacing, **arguments: Any) -> None:  # noqa: ANN401 - MONAI's
+        super().__init__(**arguments)
+        self.voxel = tuple(voxel)
+
+    def __call__(self, img: Tensor) -> Tensor:
+        """The volumes ``[C, *S]``, deformed alike."""
+        shape = img.shape[1:]
+        self.randomize(shape)
+        blur = GaussianFilter(3, [self.sigma / size for size in self.voxel], 3.0)
+        grid = create_grid(shape, spacing=self.voxel, backend="torch")
+        grid[:3] += blur(torch.from_numpy(self.rand_offset)[None])[0] * self.magnitude
+        grid = self.rand_affine_grid(grid=grid)
+        grid[:3] /= torch.tensor(self.voxel).view(-1, 1, 1, 1)
+        found: Tensor = self.resampler(img, grid, mode=self.mode, padding_mode=self.padding_mode)
+        return found
+
+
+def _distance_from_line(shape: tuple[int, ...], voxel: Spacing, rng: Random) -> NDArray[np.float64]:
     """The signed distance ``[*S]`` of each pixel from a random line (plane) near the middle."""
     normal = rng.standard_normal(len(shape))
     normal /= np.linalg.norm(normal)
     through = rng.uniform(0.3, 0.7, len(shape)) * shape
-    places = np.indices(shape).astype(np.float64)
-    return np.tensordot(normal, places - through.reshape(-1, *(1 for _ in shape)), 1)
+    places = np.indices(shape).astype(np.float64) - through.reshape(-1, *(1 for _ in shape))
+    return np.tensordot(normal * voxel, places, 1)
 
 
 def join(one: Labels, other: Labels, across: NDArray[np.float64]) -> Labels | None:
@@ -322,31 +382,34 @@ def blend(
     across: NDArray[np.float64],
     width: float,
     ids: Sequence[int],
+    voxel: Spacing | None = None,
 ) -> Labels:
     """Two label maps ``[*S]`` that change into each other across a line, by signed distances.
 
     Args:
         one, other: of equal size.
         across: ``[*S]``, signed distance from the line.
-        width: of the transition, in pixels.
+        width: of the transition, in the units of `across`.
         ids: of both maps.
+        voxel: its sizes in these units; None for cubes of 1.
     """
     share = 1 / (1 + np.exp(-np.clip(across / width, -50, 50)))
     best = np.full(one.shape, -np.inf)
     found = np.zeros_like(one)
     for label in ids:
-        depth = (1 - share) * _signed_distance(one == label)
-        depth += share * _signed_distance(other == label)
+        depth = (1 - share) * _signed_distance(one == label, voxel)
+        depth += share * _signed_distance(other == label, voxel)
         found[depth > best] = label
         best = np.maximum(best, depth)
     return found
 
 
-def _signed_distance(mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _signed_distance(mask: NDArray[np.bool_], voxel: Spacing | None) -> NDArray[np.float64]:
     """Distance of each pixel from the mask's boundary, positive inside."""
+    far = float(np.max(np.multiply(mask.shape, voxel or 1)))
     if not mask.any():
-        return np.full(mask.shape, -float(max(mask.shape)))
+        return np.full(mask.shape, -far)
     if mask.all():
-        return np.full(mask.shape, float(max(mask.shape)))
-    inside, outside = (ndimage.distance_transform_edt(m) for m in (mask, ~mask))
+        return np.full(mask.shape, far)
+    inside, outside = (ndimage.distance_transform_edt(m, sampling=voxel) for m in (mask, ~mask))
     return np.asarray(inside - outside)

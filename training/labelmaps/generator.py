@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import caps_med
 from caps_med.drafts import filling
@@ -17,7 +18,7 @@ from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, write_image
 from training.atomic import write_text
 from training.data.layouts.naming import written_suffix
-from training.labelmaps.deform import LabelMapSampler, Origin, Random
+from training.labelmaps.deform import LabelMapSampler, Origin, Random, Spacing
 from training.labelmaps.originals import Original, Originals
 from training.labelmaps.phantoms import AxonGeometry, draw_axons, render_labels
 from training.labelmaps.shapes import TOLERANCE, Labels
@@ -85,9 +86,12 @@ class LabelMaker:
             InvalidInput: `axons` with several classes or with volumes.
         """
         first, maps = originals.maps[0].label, dict[str, Labels]()
-        for one in originals.maps:
-            maps[one.case.name] = _turned(one.label.array[0], one.label, first)
-        found = LabelMapSampler(maps, seed, tolerance, symmetries)
+        spacings: dict[str, Spacing] = {}
+        for name, label in ((one.case.name, one.label) for one in originals.maps):
+            maps[name] = _turned(label.array[0], label, first)
+            if label.spacing is not None:
+                spacings[name] = _turned_spacing(label, first)
+        found = LabelMapSampler(maps, seed, tolerance, symmetries, spacings)
         if axons and (len(found.shapes.ids) > 2 or originals.maps[0].label.spatial_dims > 2):
             raise InvalidInput(
                 f"{originals.dataset.root}: the axons' spline model draws pictures of one class; "
@@ -149,11 +153,24 @@ def _turned(array: Labels, stored: MedicalImage, like: MedicalImage) -> Labels:
     """
     if array.ndim == 2:
         return array
-    from nibabel import orientations
+    from nibabel.orientations import apply_orientation
 
-    source, target = (orientations.io_orientation(each.affine) for each in (stored, like))
-    there = orientations.ornt_transform(source, target)
-    return np.ascontiguousarray(orientations.apply_orientation(array, there))
+    return np.ascontiguousarray(apply_orientation(array, _turn(stored, like)))
+
+
+def _turned_spacing(stored: MedicalImage, like: MedicalImage) -> Spacing:
+    """The sizes of a volume's voxels along the axes of `_turned`."""
+    assert stored.spacing is not None  # noqa: S101 - checked by the caller
+    axes = _turn(stored, like)[:, 0]
+    return [stored.spacing[k] for k in np.argsort(axes)]
+
+
+def _turn(stored: MedicalImage, like: MedicalImage) -> NDArray[np.float64]:
+    """From the order of a volume's voxels to that of another, as nibabel writes it ``[3, 2]``."""
+    from nibabel.orientations import io_orientation, ornt_transform
+
+    source, target = (io_orientation(each.affine) for each in (stored, like))
+    return np.asarray(ornt_transform(source, target))
 
 
 def _rng(seed: int, number: int) -> Random:
