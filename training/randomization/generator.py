@@ -37,8 +37,8 @@ class RandomImages:
         maps: on the device on which to draw.
         config: ranges of the random values.
         size: rows and columns of the images, or depth, rows and columns of volumes.
-        spacing: distance of the output's rows and of its columns, in millimetres.
-        slice_mm: distance of the slices of volumes; None for `spacing`.
+        spacing: distance of the output's rows and of its columns, in millimetres, or of each.
+        slice_mm: distance of the slices of volumes; None for that of the rows.
         normalization: that the network will see when it is used; None leaves images as they are.
         planes: share of the slices in the axial, coronal and sagittal plane; volumes are axial.
         neighbours: slices on each side that become channels.
@@ -50,16 +50,17 @@ class RandomImages:
         config: Randomization,
         size: tuple[int, ...],
         *,
-        spacing: float = 1.0,
+        spacing: float | tuple[float, float] = 1.0,
         slice_mm: float | None = None,
         normalization: Normalization | None = None,
         planes: tuple[float, float, float] = (1.0, 0.0, 0.0),
         neighbours: int = 0,
     ) -> None:
-        self.maps, self.config, self.size, self.spacing = maps, config, size, spacing
+        self.maps, self.config, self.size = maps, config, size
+        self.spacing = spacing if isinstance(spacing, tuple) else (spacing, spacing)
         self.normalization = normalization
         self.planes = torch.tensor(planes, device=maps.start.device).cumsum(0)
-        self.slice_mm, self.neighbours = slice_mm or spacing, neighbours
+        self.slice_mm, self.neighbours = slice_mm or self.spacing[0], neighbours
 
     def __call__(
         self, generator: torch.Generator, count: int, chosen: Tensor | None = None
@@ -146,7 +147,7 @@ class RandomImages:
         width = torch.where(together, width[:, :1], width)
         # a half of the rest is coarse along one axis only
         fine = random.chance(0.5, count, dims) & ~together
-        edges = [*([] if self._flat else [self.slice_mm]), self.spacing, self.spacing]
+        edges = self.spacing if self._flat else (self.slice_mm, *self.spacing)
         voxel = torch.tensor(edges, device=width.device)
         width = (torch.where(fine, config.resolution[0], width) / voxel).clamp(min=1)
         radius = max(1, round(3 * BLUR * config.resolution[1] / min(edges)))

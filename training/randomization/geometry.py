@@ -73,7 +73,7 @@ def random_view(
     planes: Tensor,
     offsets: Tensor,
     size: tuple[int, int],
-    spacing: float,
+    spacing: tuple[float, float],
     config: Randomization,
     random: Random,
     slice_mm: float | None = None,
@@ -85,7 +85,7 @@ def random_view(
         planes: ``[B]``, 0 axial, 1 coronal, 2 sagittal.
         offsets: ``[B, D]``, millimetres of each layer from the middle one.
         size: rows and columns.
-        spacing: of the output's rows and columns, in millimetres.
+        spacing: distance of the output's rows, and of its columns, in millimetres.
         slice_mm: distance of the layers of volumes; None for those of slices, which are displaced
             as their middle is.
     """
@@ -101,7 +101,7 @@ def random_view(
     extent = torch.stack(
         [
             offsets.amax(1) - offsets.amin(1),
-            *(offsets.new_full((count,), n * spacing) for n in size),
+            *(offsets.new_full((count,), n * mm) for n, mm in zip(size, spacing, strict=True)),
         ],
         -1,
     )
@@ -117,10 +117,13 @@ def _of_each(values: Tensor) -> Tensor:
     return values.view(-1, 1, 1, 1, 3)
 
 
-def _pixels(offsets: Tensor, size: tuple[int, int], spacing: float) -> Tensor:
+def _pixels(offsets: Tensor, size: tuple[int, int], spacing: tuple[float, float]) -> Tensor:
     """Places of the output's voxels around its middle, ``[B, D, H, W, 3]`` in millimetres."""
     count, depth = offsets.shape
-    rows, columns = ((torch.arange(n, device=offsets.device) - (n - 1) / 2) * spacing for n in size)
+    rows, columns = (
+        (torch.arange(n, device=offsets.device) - (n - 1) / 2) * mm
+        for n, mm in zip(size, spacing, strict=True)
+    )
     layers = offsets.view(count, depth, 1, 1)
     places = torch.broadcast_tensors(layers, rows.view(1, 1, -1, 1), columns.view(1, 1, 1, -1))
     return torch.stack(places, -1)
@@ -169,7 +172,7 @@ def _affine(count: int, config: Randomization, random: Random, flat: bool) -> Te
 def _displacements(
     size: tuple[int, int, int],
     thickness: float,
-    spacing: float,
+    spacing: tuple[float, float],
     config: Randomization,
     random: Random,
     count: int,
@@ -181,7 +184,7 @@ def _displacements(
         thickness: of all layers together, in millimetres.
         spacing: of rows and columns.
     """
-    lengths = (thickness, size[1] * spacing, size[2] * spacing)
+    lengths = (thickness, size[1] * spacing[0], size[2] * spacing[1])
     points = [round(length / config.elastic_spacing) + 1 for length in lengths]
     first = 0 if points[0] > 1 else 1  # thin: fewer than two points from front to back
     points = [max(2, number) for number in points[first:]]

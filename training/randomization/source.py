@@ -45,10 +45,9 @@ class Drawing:
 
     def images(self, maps: LabelMaps, size: tuple[int, ...]) -> RandomImages:
         """A generator of images of `size`."""
-        spacing = self.preparation.spacing_mm
         return RandomImages(
             maps, self.randomization, size,
-            spacing=spacing[0] if spacing else 1.0,
+            spacing=self.preparation.spacing_mm or 1.0,
             slice_mm=self.slice_mm,
             normalization=self.preparation.normalization,
             planes=self._planes(maps),
@@ -166,7 +165,13 @@ def load_random_source(
 
     Raises:
         InvalidInput: a label map contains nothing to segment.
+        InvalidParameter: volumes in another plane than the axial one.
     """
+    if preparation.spatial_dims == 3 and preparation.plane != "axial":
+        raise InvalidParameter(
+            f"preparation.plane={preparation.plane}: volumes that are drawn from label maps are "
+            "axial; leave it out"
+        )
     spacing, dims = data.spacing_mm, preparation.spatial_dims
     if spacing is not None:
         preparation = preparation.model_copy(
@@ -209,5 +214,5 @@ def load_random_source(
 def _edge(maps: LabelMaps, preparation: Preparation) -> int:
     """A multiple of 16 that holds any label map's labels, at most `LARGEST`."""
     extent = float(((maps.head[:, 1] - maps.head[:, 0]) * maps.spacing)[:, 1:].max())
-    pixels = extent / (preparation.spacing_mm[0] if preparation.spacing_mm else 1.0)
+    pixels = extent / min(preparation.spacing_mm or (1.0,))
     return int(min(LARGEST, -(-pixels // 16) * 16 + 16))

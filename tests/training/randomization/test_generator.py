@@ -85,8 +85,8 @@ def test_slices_lie_as_those_that_a_model_is_given(plane: Plane, number: int) ->
     )
     middle = stack.array[len(stack.array) // 2, 0]
     view = random_view(
-        maps, torch.tensor([0]), torch.tensor([number]), torch.zeros(1, 1), middle.shape, 1.0,
-        STILL, Random(generator()),
+        maps, torch.tensor([0]), torch.tensor([number]), torch.zeros(1, 1), middle.shape,
+        (1.0, 1.0), STILL, Random(generator()),
     )  # fmt: skip
     view.points[..., (0, 1, 2)[number]] = labels.shape[number] // 2  # not at random
     seen = np.array(maps.ids)[view.indices(maps)[0][0, 0]]
@@ -110,6 +110,18 @@ def test_the_labels_of_a_thick_slice_are_those_of_its_middle() -> None:
     torch.testing.assert_close(share.sum(1), right[seen].sum(1), atol=0.01, rtol=0)
 
 
+def test_rows_and_columns_have_their_own_distances() -> None:
+    maps = label_maps(1)
+    extents = []
+    for spacing in ((2.0, 2.0), (2.0, 4.0)):
+        _, labels = draw(1, maps=maps, config=STILL, size=(24, 30, 28), slice_mm=2.5,
+                         spacing=spacing)  # fmt: skip
+        there = labels[0, 0].sum(0) > 0
+        extents.append((int(there.any(1).sum()), int(there.any(0).sum())))
+    (rows, columns), (same, half) = extents
+    assert same == rows and abs(half - columns / 2) <= 1
+
+
 @pytest.mark.parametrize("neighbours", [1, 2, 3])
 def test_slices_go_through_the_labels_whatever_their_neighbours_are(neighbours: int) -> None:
     labels = np.full((80, 40, 40), GREY, np.uint8)
@@ -125,8 +137,8 @@ def points_of(
     size: tuple[int, int], offsets: Tensor, config: Randomization, slice_mm: float | None
 ) -> Tensor:
     view = random_view(
-        label_maps(1), torch.tensor([0]), torch.tensor([0]), offsets[None], size, 1.0, config,
-        Random(generator(2)), slice_mm,
+        label_maps(1), torch.tensor([0]), torch.tensor([0]), offsets[None], size, (1.0, 1.0),
+        config, Random(generator(2)), slice_mm,
     )  # fmt: skip
     return view.points[0]
 

@@ -24,9 +24,11 @@ from tests.training.randomization.maps import (
     write_pictures,
     write_volumes,
 )
+from training.data.prepare import Preparation
+from training.randomization import Randomization
 from training.randomization.batches import RandomBatches
 from training.randomization.data import open_label_maps
-from training.randomization.source import RandomSource
+from training.randomization.source import RandomSource, load_random_source
 from training.tasks.overrides import build_recipe
 from training.tasks.pipeline import TrainRequest, train
 from training.tasks.planning import load_segmentation, plan_for
@@ -148,6 +150,12 @@ def test_dims_that_are_not_there_are_refused(tmp_path: Path, dims: str) -> None:
     message = "must be one of 2d" if dims == "4d" else "the data are pictures"
     with pytest.raises(InvalidParameter, match=message):
         plan_for(data, torch.device("cpu"), dims)
+
+
+def test_volumes_in_another_plane_are_refused(volumes: Path) -> None:
+    preparation = Preparation(spatial_dims=3, plane="coronal")
+    with pytest.raises(InvalidParameter, match=r"preparation\.plane=coronal: volumes .* are axial"):
+        load_random_source(open_label_maps(volumes), Randomization(), preparation, 32)
 
 
 def test_a_finished_run_is_resumed_to_the_same_model(volumes: Path, tmp_path: Path) -> None:
