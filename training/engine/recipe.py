@@ -49,8 +49,9 @@ class Recipe(BaseModel, ABC):
         epochs, steps: epochs, and optimizer steps in each.
         batch_size: images or crops per step.
         learning_rate: its peak; ``auto`` until it is found (`training.engine.rate_finder`).
-        schedule: ``cosine``: linear warm-up over the first 5 % of the steps, then cosine decay to a
-            hundredth; ``exponential``: from the peak, times `decay` after each epoch.
+        schedule: ``cosine``: linear warm-up over the first 5 % of the steps, from 0 in the first
+            one, which changes no weights, then cosine decay to a hundredth; ``exponential``: from
+            the peak, times `decay` after each epoch.
         decay: of the exponential schedule.
         patience: epochs without a better score after which the run ends; 0 disables early stopping.
         keep: ``best`` keeps the weights of the epoch with the best score, of equal ones the last;
