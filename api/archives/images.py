@@ -8,7 +8,7 @@ from collections.abc import Callable
 from api.decoding.choice import NOTHING, Choice
 from api.engine import Engine
 from api.record import note
-from caps_med.archives import SeriesReference, check_series
+from caps_med.archives import SeriesReference, only_series
 from caps_med.errors import SeriesNotFound
 from caps_med.images import Kind, MedicalImage
 
@@ -34,9 +34,8 @@ async def archived_image(
     content = await engine.archives.retrieve(reference)
     digest = await engine.run("hash", lambda: hashlib.sha256(content).hexdigest())
     note(input_sha256=digest)
-    image = await engine.decode([content], kind, fitting, choice)
-    check_series(image, reference.series)
-    return image
+    with only_series(reference.series) as checked:
+        return checked(await engine.decode([content], kind, fitting, choice))
 
 
 async def located(engine: Engine, archive: str, series: str) -> SeriesReference:

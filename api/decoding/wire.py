@@ -141,6 +141,7 @@ def announce_image(stream: BinaryIO, image: MedicalImage) -> None:
         "affine": image.affine.tolist(),
         "plane": None if image.plane is None else image.plane.tolist(),
         "patient": image.patient,
+        "series": image.series,
         "header": image.header.binaryblock.hex() if image.header is not None else None,
         "origin": None if image.origin is None else vars(image.origin),
         "palette": None if palette is None else np.asarray(palette, np.uint8).tobytes().hex(),
@@ -199,6 +200,7 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], size: int) -> MedicalI
             white=None if line["white"] is None else _white(line["white"]),
             plane=None if line["plane"] is None else np.array(line["plane"], np.float64),
             patient=str(line["patient"]),
+            series=str(line["series"]),
         )
     except MALFORMED as error:
         raise Garbled("an impossible image") from error

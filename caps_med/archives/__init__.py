@@ -7,7 +7,7 @@ A reference names an archive; its address and credentials are in the settings al
 (`configured_archives`), so nobody who may ask for a series can choose where requests go.
 """
 
-from caps_med.archives.archive import Archive, SeriesFound, check_series, find_archive
+from caps_med.archives.archive import Archive, SeriesFound, find_archive, only_series
 from caps_med.archives.bounds import ArchiveBounds
 from caps_med.archives.reference import SeriesReference, StudyReference, check_uid
 from caps_med.archives.settings import ArchiveName, ArchiveSettings, configured_archives
@@ -20,8 +20,8 @@ __all__ = [
     "SeriesFound",
     "SeriesReference",
     "StudyReference",
-    "check_series",
     "check_uid",
     "configured_archives",
     "find_archive",
+    "only_series",
 ]

@@ -21,6 +21,7 @@ from caps_med.errors import (
     InputTooLarge,
     InvalidParameter,
     SeriesNotFound,
+    SeveralSeries,
 )
 from caps_med.extras import require_extra
 from caps_med.images import MedicalImage
@@ -266,20 +267,32 @@ def find_archive(
     return Archive(name, configured[name], bounds)
 
 
-def check_series(image: MedicalImage, series: str) -> None:
-    """Check that the archive sent what was asked for.
+@contextmanager
+def only_series(series: str) -> Iterator[Callable[[MedicalImage], MedicalImage]]:
+    """Check that the archive sent what was asked for, while it is decoded and after that.
 
     Args:
-        image: that was decoded.
         series: the UID that was asked for.
 
+    Yields:
+        What the decoded image is to be passed through.
+
     Raises:
-        ArchiveUnavailable: it is of another series.
+        ArchiveUnavailable: there are files of another series, or of none.
     """
-    if image.origin is not None and image.origin.attributes["SeriesInstanceUID"] != series:
-        raise ArchiveUnavailable(
-            "the archive sent a different series than the one requested: see the archive's log"
-        )
+    different = ArchiveUnavailable(
+        "the archive sent a different series than the one requested: see the archive's log"
+    )
+
+    def checked(image: MedicalImage) -> MedicalImage:
+        if image.series != series:
+            raise different
+        return image
+
+    try:
+        yield checked
+    except SeveralSeries as error:
+        raise different from error
 
 
 def _found(entry: Mapping[str, Any], study: str | None) -> SeriesFound | None:

@@ -102,12 +102,12 @@ def read(
         raise InvalidParameter(
             "--series: cannot be combined with --from, which names a series already; leave it out"
         )
-    from caps_med.archives import ArchiveBounds, check_series
+    from caps_med.archives import ArchiveBounds, only_series
 
     bounds = ArchiveBounds(max_bytes=model.limits.max_bytes)
-    image = model.read(_archive(given.archive, bounds).retrieve(given), "image", index=volume)
-    check_series(image, given.series)
-    return image
+    content = _archive(given.archive, bounds).retrieve(given)
+    with only_series(given.series) as checked:
+        return checked(model.read(content, "image", index=volume))
 
 
 def target_of(to: str | None, given: Given) -> Archive | None:

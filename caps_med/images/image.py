@@ -71,6 +71,8 @@ class MedicalImage:
             column and row to millimetres. NRRD and MetaImage get it back; nothing else uses it.
         patient: the Patient ID of DICOM files, volumes and pictures alike; empty where there is
             none. Never shown or written, and kept only as a digest.
+        series: the Series Instance UID of DICOM files, volumes and pictures alike; empty where
+            there is none.
 
     Raises:
         InvalidInput: the array or the affine is not of this form, the affine is singular, or
@@ -90,6 +92,7 @@ class MedicalImage:
     white: int | None = None
     plane: Array | None = None
     patient: str = field(default="", repr=False)
+    series: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         _check_array(self.array, self.kind)

@@ -79,7 +79,7 @@ def test_an_image_arrives_as_it_was_read(
             wanted.format, wanted.kind, wanted.warnings, wanted.origin,
         )  # fmt: skip
         assert (found.names, found.codes) == (wanted.names, wanted.codes)
-        assert found.patient == wanted.patient
+        assert (found.patient, found.series) == (wanted.patient, wanted.series)
         assert (found.palette is None) == (wanted.palette is None)
         assert encode_image(found, found.format) == encode_image(wanted, wanted.format)
 

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from caps_med.archives import Archive, ArchiveSettings
+from caps_med.archives import Archive, ArchiveSettings, only_series
 from caps_med.errors import ArchiveDenied, ArchiveUnavailable, InputTooLarge, SeriesNotFound
+from caps_med.images import MedicalImage, read_image
 from tests.archives.fake import (
     HEAD,
     MULTIPART,
@@ -27,6 +29,7 @@ from tests.archives.fake import (
     serving,
 )
 from tests.archives.series import slices
+from tests.images.dicom_files import dataset, encoded
 
 #: Far above what a bounded exchange takes on a busy machine.
 SOON = 60.0
@@ -196,6 +199,40 @@ def test_uids_of_an_archive_are_not_trusted() -> None:
     for study, series in (("1.2/../../x", "1.3"), ("1.2", "../1.3"), ("1.2", "1.3\n")):
         with serving(search=listing(1, study, series)) as fake:
             assert fake.archive().find(series="1.3") == []
+
+
+def picture(series: str) -> bytes:
+    """A radiograph: without a place, so that no DICOM SEG could refer to it."""
+    return encoded(dataset(np.zeros((4, 6), "u2"), SeriesInstanceUID=series, Modality="DX"))
+
+
+def read(files: list[bytes]) -> MedicalImage:
+    """The image of the series 1.3, for which an archive sends these files."""
+    answer = body(parts(*files), MULTIPART)
+    with serving(search=listing(len(files)), retrieve=answer) as fake:
+        content = fake.archive().retrieve(REFERENCE)
+    with only_series(REFERENCE.series) as checked:
+        return checked(read_image(content))
+
+
+def test_files_of_the_series() -> None:
+    for files in (slices("1.3"), slices("1.3", StudyInstanceUID=None), [picture("1.3")]):
+        assert read(files).series == "1.3"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        slices("1.4"),
+        slices("1.4", StudyInstanceUID=None),
+        [picture("1.4")],
+        [picture("")],
+        [*slices("1.3")[:2], slices("1.4")[2]],
+    ],
+)
+def test_files_of_another_series(files: list[bytes]) -> None:
+    with pytest.raises(ArchiveUnavailable, match="a different series"):
+        read(files)
 
 
 def test_an_archive_that_ignores_the_search_for_one_series() -> None:

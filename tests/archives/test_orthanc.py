@@ -17,9 +17,9 @@ from caps_med.archives import (
     ArchiveBounds,
     SeriesFound,
     SeriesReference,
-    check_series,
     configured_archives,
     find_archive,
+    only_series,
 )
 from caps_med.archives.settings import VARIABLE
 from caps_med.errors import (
@@ -53,12 +53,16 @@ def test_a_series_is_retrieved_as_it_was_stored(
     caplog.set_level(logging.DEBUG)
     content = archive(filled).retrieve(REFERENCE)
     assert content == archive(filled).retrieve(REFERENCE)
-    image, local = read_image(content), read_image(zipped())
+    with only_series(SERIES) as checked:
+        image = checked(read_image(content))
+    local = read_image(zipped())
     np.testing.assert_array_equal(image.array, local.array)
     np.testing.assert_array_equal(image.affine, local.affine)
-    check_series(image, SERIES)
-    with pytest.raises(ArchiveUnavailable, match="a different series"):
-        check_series(image, "1.2.3")
+    with (
+        pytest.raises(ArchiveUnavailable, match="a different series"),
+        only_series("1.2.3") as checked,
+    ):
+        checked(image)
     for hidden in (SERIES, filled.address, filled.password, "Authorization"):
         assert hidden not in caplog.text
 

@@ -113,7 +113,7 @@ def _volume(
         notes += (SHIFTED.format(shift),)
     return MedicalImage(
         smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin,
-        patient=files[0].patient_id,
+        patient=files[0].patient_id, series=files[0].series.uid,
     )  # fmt: skip
 
 
@@ -130,16 +130,17 @@ def _pictures(files: list[Frames], limits: Limits, index: int | None) -> Medical
         )
     wanted = [_checked(index, count, "picture")] if single else list(range(count))
     frames, notes = _decoded(files, wanted, limits)
-    patient = files[0].patient_id
+    patient, series = files[0].patient_id, files[0].series.uid
     if single:
         flat = frames[0][None] if frames[0].ndim == 2 else np.moveaxis(frames[0], -1, 0)
         array = np.ascontiguousarray(flat)
-        return MedicalImage(array, format="png", warnings=notes, patient=patient)
+        return MedicalImage(array, format="png", warnings=notes, patient=patient, series=series)
     notes += ("DICOM: no positions; frames are taken for axial slices of 1 mm",)
     volume = np.stack([frame.T for frame in frames], axis=-1)
     return MedicalImage(
-        smallest_integers(volume)[None], STACK_AFFINE, "nifti", warnings=notes, patient=patient
-    )
+        smallest_integers(volume)[None], STACK_AFFINE, "nifti", warnings=notes, patient=patient,
+        series=series,
+    )  # fmt: skip
 
 
 def _decoded(
