@@ -38,6 +38,8 @@ _GARBLED = (
 )  # fmt: skip
 #: Attributes of a series in an archive's list (PS3.18, table 10.6.3-4).
 _STUDY, _SERIES, _MODALITY, _INSTANCES = "0020000D", "0020000E", "00080060", "00201209"
+#: What an archive lists of the files that it did not store (PS3.18, 10.5.3).
+_FAILED = ("FailedSOPSequence", "OtherFailuresSequence")
 #: Series of these modalities hold no picture: segmentations, reports, plans, waveforms.
 NO_PICTURES = frozenset(("SEG", "SR", "PR", "KO", "RTSTRUCT", "RTPLAN", "DOC", "ECG", "AU", "REG"))
 
@@ -141,9 +143,10 @@ class Archive:
         from pydicom import dcmread
 
         datasets = [dcmread(io.BytesIO(content)) for content in contents]
-        with self._exchange(self._bounds.max_listing_bytes) as (client, _):
+        with self._exchange(self._bounds.max_report_bytes) as (client, _):
             answer = client.store_instances(datasets)
-        if len(answer.get("FailedSOPSequence", ())):
+            failures = sum(len(answer.get(name, ())) for name in _FAILED)
+        if failures:
             raise ArchiveUnavailable("the archive did not store the result: see the archive's log")
 
     def _expected(self, reference: SeriesReference) -> int | None:

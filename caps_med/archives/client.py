@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from email.message import Message
 from typing import Any
 
+import requests
 from dicomweb_client.web import DICOMwebClient
 
 from caps_med.errors import ArchiveUnavailable
@@ -12,6 +14,11 @@ from caps_med.errors import ArchiveUnavailable
 #: Files in whatever transfer syntax they have: without `*` an archive converts them to Explicit VR
 #: Little Endian (PS3.18, 8.7.3.5), or fails where it cannot decode them.
 _ACCEPT = 'multipart/related; type="application/dicom"; transfer-syntax=*'
+#: In what an archive reports on files that it was sent (PS3.18, 10.5.3; others as dicomweb-client
+#: knows them).
+_REPORTS = (
+    "application/dicom+json", "application/json", "application/dicom+xml", "application/xml",
+)  # fmt: skip
 
 
 class RawClient(DICOMwebClient):
@@ -42,13 +49,31 @@ class RawClient(DICOMwebClient):
         self.end = f"--{boundary}--".encode()
         return self._decode_multipart_message(response, stream=stream)
 
+    def _http_post(self, url: str, data: bytes, headers: dict[str, str]) -> requests.Response:
+        """The answer, whose media type has no parameters: the overridden method's caller takes one
+        with a ``charset`` for none at all, and so whatever failed for stored.
+
+        Raises:
+            ValueError: there is an answer, and it is not in DICOM's JSON or XML.
+        """
+        response = super()._http_post(url, data, headers)
+        if response.content:
+            kind = _message(response.headers.get("Content-Type", "")).get_content_type()
+            if kind not in _REPORTS:
+                raise ValueError("no report on what was stored")
+            response.headers["Content-Type"] = kind
+        return response
+
 
 def _boundary(content_type: str) -> str:
     """The boundary of a multipart message; empty if it is none."""
-    from email.message import Message
-
-    message = Message()
-    message["Content-Type"] = content_type
+    message = _message(content_type)
     if message.get_content_type() != "multipart/related":
         return ""
     return str(message.get_boundary() or "")
+
+
+def _message(content_type: str) -> Message:
+    message = Message()
+    message["Content-Type"] = content_type
+    return message

@@ -190,9 +190,10 @@ def test_an_endless_list() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Type: application/dicom+json\r\n\r\n", b"[" * 9999
     )
     with serving(search=answer, store=answer) as fake:
-        for call in (lambda: fake.archive().find("1.2"), lambda: fake.archive().store([FILE])):
-            with pytest.raises(InputTooLarge, match="more than 4194304 bytes"):
-                call()
+        with pytest.raises(InputTooLarge, match="more than 4194304 bytes"):
+            fake.archive().find("1.2")
+        with pytest.raises(InputTooLarge, match="more than 65536 bytes"):
+            fake.archive().store([FILE])
 
 
 def test_uids_of_an_archive_are_not_trusted() -> None:
@@ -251,15 +252,47 @@ def test_rights(status: str) -> None:
         fake.archive().retrieve(REFERENCE)
 
 
-def test_what_was_not_stored() -> None:
-    failed = b'{"00081198": {"vr": "SQ", "Value": [{}]}}'
-    for answer, said in (
-        (body(failed, "application/dicom+json", "202 Accepted"), "did not store the result"),
-        (body(failed, "application/dicom+json", "409 Conflict"), "answers 409"),
+FAILED = b'{"00081198": {"vr": "SQ", "Value": [{}]}}'
+XML = (
+    b'<NativeDicomModel><DicomAttribute tag="00081198" vr="SQ" keyword="FailedSOPSequence"><Item/>'
+    b"</DicomAttribute></NativeDicomModel>"
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (body(FAILED, "application/dicom+json", "202 Accepted"), "did not store the result"),
+        (body(FAILED, "application/dicom+json; charset=utf-8"), "did not store the result"),
+        (body(FAILED, "Application/DICOM+json"), "did not store the result"),
+        (body(XML, "application/dicom+xml;charset=UTF-8"), "did not store the result"),
+        (
+            body(FAILED.replace(b"81198", b"8119A"), "application/dicom+json", "202 Accepted"),
+            "did not store the result",
+        ),
+        (body(FAILED, "application/dicom+json", "409 Conflict"), "answers 409"),
         (body(b"<x", "application/dicom+xml"), "does not answer as DICOMweb"),
         (body(b"[", "application/dicom+json"), "does not answer as DICOMweb"),
+        (body(b"<html>log in", "text/html"), "does not answer as DICOMweb"),
+        (
+            body(b'{"00081198": {"vr": "US", "Value": [1]}}', "application/dicom+json"),
+            "does not answer as DICOMweb",
+        ),
+    ],
+)
+def test_what_was_not_stored(answer: Answer, said: str) -> None:
+    with serving(store=answer) as fake, pytest.raises(ArchiveUnavailable, match=said):
+        fake.archive().store([FILE])
+
+
+def test_what_was_stored() -> None:
+    stored = FAILED.replace(b"81198", b"81199")
+    for answer in (
+        body(stored, "application/dicom+json; charset=utf-8"),
+        body(stored, "application/dicom+json", "202 Accepted"),  # with warnings
+        body(b"", "text/plain"),
     ):
-        with serving(store=answer) as fake, pytest.raises(ArchiveUnavailable, match=said):
+        with serving(store=answer) as fake:
             fake.archive().store([FILE])
 
 
