@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from email.message import Message
+from http import HTTPStatus
 from typing import Any
 
 import requests
@@ -40,6 +41,8 @@ class RawClient(DICOMwebClient):
         """The parts of the answer, unlike the overridden method's data sets."""
         del media_types
         response = self._http_get(url, params=params, headers={"Accept": _ACCEPT}, stream=stream)
+        if response.status_code == HTTPStatus.PARTIAL_CONTENT:
+            raise ArchiveUnavailable("the archive sent a part of the series only: try again later")
         boundary = _boundary(response.headers.get("Content-Type", ""))
         if not boundary:
             raise ArchiveUnavailable(

@@ -154,6 +154,7 @@ def test_redirects_are_not_followed(status: str) -> None:
         (body(parts(FILE), MULTIPART, more="Content-Encoding: gzip\r\n"), "compresses"),
         (body(parts(FILE, FILE), MULTIPART), "sent 2 of the 1 files"),
         (body(parts(), MULTIPART), "sent 0 of the 1 files"),
+        (body(parts(FILE), MULTIPART, "206 Partial Content"), "a part of the series only"),
         (body(b"", "text/plain", "500 Oh"), "answers 500"),
         (lambda connection: connection.sendall(b"nonsense\r\n\r\n"), "cannot be reached"),
         (lambda connection: connection.close(), "cannot be reached"),
