@@ -222,7 +222,7 @@ def stamp(folder: Path) -> Stamp:
     """Names, sizes and times of the files of a version: another one after any change."""
     found = []
     for path in sorted(folder.rglob("*")):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # gone meanwhile, a circle of links, or closed
             status = path.stat()
             found.append((str(path), status.st_size, status.st_mtime_ns))
     return tuple(found)

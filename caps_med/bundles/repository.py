@@ -6,7 +6,8 @@ import logging
 import os
 import re
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from caps_med.bundles.bundle import CANDIDATE, Bundle, is_candidate
@@ -154,18 +155,30 @@ class ModelRepository:
             return found
         for base in (BUILT_IN, self.root):
             folder = base / name
-            if not folder.is_dir():
-                continue
-            for path in folder.iterdir():
-                complete = (path / "configs" / "metadata.json").is_file()
-                if path.name.isdecimal() and path.name[0] != "0" and complete:
-                    found[int(path.name)] = path
+            with _passed_over(folder):
+                for path in folder.iterdir() if folder.is_dir() else ():
+                    if not path.name.isdecimal() or path.name[0] == "0":
+                        continue
+                    with _passed_over(path):
+                        if (path / "configs" / "metadata.json").is_file():
+                            found[int(path.name)] = path
         return found
 
     def _known(self) -> str:
         names = self.names()
         known = f"available are {', '.join(names)}" if names else "there are none"
         return known if self.root.is_dir() else f"{known} (no folder {self.root})"
+
+
+@contextmanager
+def _passed_over(folder: Path) -> Iterator[None]:
+    """Pass over a folder that is deleted meanwhile, or closed to this user, who is told."""
+    try:
+        yield
+    except FileNotFoundError:
+        return
+    except PermissionError as error:
+        log.warning("not listed: %s: %s", folder, error.strerror)
 
 
 def _readable(bundle: Bundle) -> bool:

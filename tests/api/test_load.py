@@ -364,6 +364,7 @@ def test_a_damaged_version_is_listed_with_a_warning_before_it_is_asked_for(tmp_p
     for _ in range(2):
         write_tiny(tmp_path, NAME, card)
     (tmp_path / NAME / "2" / "configs" / "metadata.json").write_text("{")
+    (tmp_path / NAME / "2" / "circle").symlink_to("circle")
     with running(Settings(models=tmp_path, preload=())) as server:
         (listed,) = [m for m in models_of(server) if m["name"] == NAME]
         assert (listed["version"], len(listed["warnings"])) == (1, 1)

@@ -318,6 +318,25 @@ def test_labels_are_in_rising_order(copy: ModelRepository) -> None:
     assert list(copy.find("tiny-segmentation").card.labels) == [0, 2, 7]
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+@pytest.mark.parametrize("closed", ["tiny-segmentation", "tiny-segmentation/1", "other"])
+def test_a_folder_that_may_not_be_entered_does_not_hide_the_others(
+    closed: str, models: Path, copy: ModelRepository, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tiny(copy.root, "tiny-segmentation", tiny_card("segmentation"))
+    (copy.root / closed).mkdir(exist_ok=True)
+    (copy.root / closed).chmod(0)
+    try:
+        listed = [bundle.reference for bundle in copy.list()]
+        assert "tiny-synthesis@1" in listed
+        assert ("tiny-segmentation@2" in listed) == (closed != "tiny-segmentation")
+        assert f"not listed: {copy.root / closed}: Permission denied" in caplog.text
+        with pytest.raises(ModelNotFound, match="no model 'absent': available are"):
+            copy.find("absent")
+    finally:
+        (copy.root / closed).chmod(0o755)
+
+
 def test_a_damaged_model_does_not_hide_the_others(
     copy: ModelRepository, caplog: pytest.LogCaptureFixture
 ) -> None:
