@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -28,6 +29,8 @@ CLEANUP_SECONDS = 15.0
 DAY = 86_400.0
 #: A folder younger than this many seconds may not have its lock yet.
 FRESH = 60.0
+#: Names of jobs' folders.
+_FOLDER = re.compile(r"[0-9a-f]{32}")
 
 
 class Supervisor:
@@ -118,8 +121,11 @@ class Supervisor:
         """Remove folders without a job, which a killed server left behind.
 
         A folder is locked while its upload is unpacked, and has a job before the lock is released.
+        Whatever else lies where the settings have jobs stored is not touched.
         """
         for folder in self.root.iterdir():
+            if not _FOLDER.fullmatch(folder.name):
+                continue
             lock = folder / "lock"
             fresh = not lock.exists() and time.time() - folder.stat().st_mtime < FRESH
             if not folder.is_dir() or fresh or holder(lock) is not None:

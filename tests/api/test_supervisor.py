@@ -215,9 +215,10 @@ def test_what_a_killed_server_left_half_done_is_removed(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.jobs.supervisor.FRESH", 0.0)
-    left, busy, known = (house.root / (x * 32) for x in "lbk")
+    left, busy, known = (house.root / (x * 32) for x in "abc")
+    other = house.root / "data"
     house.add(known.name)
-    for folder in (left, busy):
+    for folder in (left, busy, other):
         folder.mkdir()
     write_json(left / "x.json", {})
     lock = FileLock(busy / "lock")
@@ -226,6 +227,7 @@ def test_what_a_killed_server_left_half_done_is_removed(
     assert not left.exists()
     assert busy.exists()
     assert known.exists()
+    assert other.exists()
     house.supervisor.stop()
 
 
