@@ -65,6 +65,7 @@ class Supervisor:
         self._began = time.time(), time.monotonic()
         self._counted: dict[str, float] = {}
         self._cancelled: dict[str, float] = {}
+        self._cleared: set[str] = set()
         self._backoff = Backoff()
 
     def tick(self) -> None:
@@ -222,6 +223,9 @@ class Supervisor:
         for job in self.store.in_states(*FINAL):
             if self._now() - (job.finished or job.created) > self._keep:
                 self.delete(job)
+            elif job.id not in self._cleared:  # by nobody, if a server was killed just then
+                JobFiles(self.root / job.id).clear(job)
+                self._cleared.add(job.id)
         running = self.store.in_states("running")
         for job in running:
             self._count(job)

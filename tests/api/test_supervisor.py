@@ -231,6 +231,20 @@ def test_what_a_killed_server_left_half_done_is_removed(
     house.supervisor.stop()
 
 
+def test_data_that_a_killed_server_did_not_get_to_are_removed(house: House) -> None:
+    identity = "a" * 32
+    data, run = house.root / identity / "mine-data", house.root / identity / identity / "mine"
+    for folder in (data, run):
+        folder.mkdir(parents=True)
+    for file in (data / "scan.nii", run / "checkpoint.pt", run / "scores.jsonl"):
+        file.touch()
+    house.store.add(identity, "segmentation", "mine", data.name, True, Options())
+    house.store.move(house.job(), "cancelled", finished=time.time())
+    house.supervisor.tick()
+    assert not data.exists()
+    assert [path.name for path in run.iterdir()] == ["scores.jsonl"]
+
+
 def test_the_end_of_a_server_puts_its_jobs_back(house: House) -> None:
     house.add()
     house.state_becomes("running")
