@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,8 @@ class Supervisor:
             log.info("job %s starts", job.id)
             self._counted[job.id] = time.monotonic()
             try:
+                if not (self.root / job.id).is_dir():
+                    raise StartRefused("its folder is gone: bring it back, or cancel the job")
                 self.executor.submit(job)
             except StartRefused as refusal:
                 self._refused(replace(job, state="running"), refusal)
@@ -154,7 +157,10 @@ class Supervisor:
         self._backoff.refused(job)
         if job.error != reason:  # not at each attempt
             log.warning("job %s is not started, and tried again later: %s", job.id, reason)
-            with JobFiles(self.root / job.id).log.open("a", encoding="utf-8") as lines:
+            with (
+                suppress(FileNotFoundError),  # of the folder
+                JobFiles(self.root / job.id).log.open("a", encoding="utf-8") as lines,
+            ):
                 lines.write(f"not started, and tried again later: {reason}\n")
         self.store.move(job, "queued", error=reason, seconds=self._ran(job), started=None)
 

@@ -231,6 +231,18 @@ def test_what_a_killed_server_left_half_done_is_removed(
     house.supervisor.stop()
 
 
+def test_a_job_whose_folder_is_gone_does_not_hold_up_the_others(house: House) -> None:
+    house.add()
+    house.add("b" * 32)
+    (house.root / ("a" * 32)).rename(house.root / "elsewhere")
+    deed(house.root, DONE)
+    house.state_becomes("succeeded", "b" * 32)
+    first = house.job()
+    assert first.state == "queued" and "its folder is gone" in (first.error or "")
+    (house.root / "elsewhere").rename(house.root / first.id)
+    assert house.state_becomes("succeeded").error is None
+
+
 def test_data_that_a_killed_server_did_not_get_to_are_removed(house: House) -> None:
     identity = "a" * 32
     data, run = house.root / identity / "mine-data", house.root / identity / identity / "mine"
