@@ -1,7 +1,8 @@
-"""Writing files atomically."""
+"""Files and folders that are whole or not there, whenever a process is killed."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from caps_med.drafts import write_whole
@@ -11,3 +12,12 @@ def write_text(path: Path, text: str) -> None:
     """Replace a file atomically; missing folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, text.encode())
+
+
+def emptied(folder: Path, mark: Path) -> None:
+    """Make an empty folder. The file in it that says that it is whole goes first: what a killed
+    process leaves is not taken for that.
+    """
+    mark.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)

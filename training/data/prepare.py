@@ -7,7 +7,6 @@ samples are read when they are drawn. The system's file cache keeps what is draw
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,11 +21,13 @@ from caps_med.images import MedicalImage, SliceStack, is_grey, with_channels
 from caps_med.images.channels import is_colour
 from caps_med.preprocessing import Preprocessing, with_neighbours
 from caps_med.wording import counted
-from training.atomic import write_text
+from training.atomic import emptied, write_text
 from training.data.cases import Case, Track
 from training.data.dataset import Dataset
 from training.data.samples import HELD_OUT, Sample, Source, hold_out, validation_part
 
+#: Says how the cases were prepared, once all are.
+_MANIFEST = "manifest.json"
 #: Names of the channels of colour pictures, in nnU-Net's descriptions.
 _COLOURS = (("r", "g", "b"), ("red", "green", "blue"))
 
@@ -198,8 +199,7 @@ def _write(
     track: Track[Case],
 ) -> dict[str, Any]:
     """Prepare every case; the manifest is written last, so that it marks a complete store."""
-    shutil.rmtree(store, ignore_errors=True)
-    store.mkdir(parents=True)
+    emptied(store, store / _MANIFEST)
     ids, found, first = {0}, [], None
     distances = []
     for number, case in enumerate(track(dataset.cases)):
@@ -238,7 +238,7 @@ def _write(
         "spacing_mm": preparation.spacing_mm,
         "slice_mm": statistics.median(distances) if distances else None,
     }
-    write_text(store / "manifest.json", json.dumps(manifest))
+    write_text(store / _MANIFEST, json.dumps(manifest))
     return _manifest(store) or manifest
 
 
@@ -260,7 +260,7 @@ def _channel_names(dataset: Dataset, channels: int) -> tuple[str, ...]:
 
 
 def _manifest(store: Path) -> dict[str, Any] | None:
-    file = store / "manifest.json"
+    file = store / _MANIFEST
     if not file.is_file():
         return None
     manifest: dict[str, Any] = json.loads(file.read_text())

@@ -88,6 +88,24 @@ def test_a_disk_that_was_full_does_not_spoil_what_is_prepared_next(
     assert len(load_source(open_dataset(discs), store).training) == 5
 
 
+def test_what_was_being_deleted_when_the_process_ended_is_not_taken_for_whole(
+    discs: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_source(open_dataset(discs), store)
+
+    def interrupted(folder: Path, **_: object) -> None:
+        next(folder.glob("*.image.npy")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            load_source(open_dataset(discs), store, Preparation(spatial_dims=3))
+    source = load_source(open_dataset(discs), store)
+    for samples in (source.training, source.validation):
+        assert all(sample["image"].size for sample in samples)
+
+
 def test_one_volume_holds_out_slices(tmp_path: Path, store: Path) -> None:
     volume(tmp_path, "only.nii.gz", (1,))
     source = load_source(open_dataset(tmp_path), store)

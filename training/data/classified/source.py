@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +22,7 @@ from caps_med.disk import reserve
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.preprocessing import PicturePreprocessing, unit_pictures
 from caps_med.wording import counted
-from training.atomic import write_text
+from training.atomic import emptied, write_text
 from training.data.cases import Track
 from training.data.classified.dataset import ClassifiedDataset
 from training.data.classified.images import ClassifiedImage
@@ -222,8 +221,7 @@ def _prepared(
         "images": _digest(images),
     }
     if not manifest.is_file() or json.loads(manifest.read_text()) != made_of:
-        shutil.rmtree(store, ignore_errors=True)
-        store.mkdir(parents=True)
+        emptied(store, manifest)
         shape = (len(images), preparation.channels, *preparation.size)
         pictures = np.lib.format.open_memmap(file, "w+", np.uint8, shape)
         reserve(file)
