@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from typing import BinaryIO
 
 _NAMES = f".{'[0-9a-f]' * 16}.draft"
+#: Of folders of `scratch`: how their names begin, the file in them that is locked, and the seconds
+#: that it may take to lock it.
+_SCRATCH, _LOCK, _FRESH = "caps-med-case-", ".lock", 60.0
 _FOLDER: ContextVar[Path | None] = ContextVar("caps_med_drafts", default=None)
 
 
@@ -98,6 +104,46 @@ def remove_drafts(folder: Path) -> None:
     """Delete what a killed process has left half written in a folder that no other writes to."""
     for draft in folder.glob(_NAMES):
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder in that for temporary files, which is gone at the end of the block.
+
+    What killed processes have left there, which may be scans, goes with the next block: a folder
+    in use is locked. Where the system has no such locks, it stays.
+    """
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as made:
+        folder, lock = Path(made), Path(made, _LOCK)
+        with lock.open("wb") as opened:
+            if _take(opened):
+                for other in folder.parent.glob(f"{_SCRATCH}*"):
+                    _remove_left(other)
+            yield folder
+
+
+def _take(file: BinaryIO) -> bool:
+    """Lock a file until it is closed; False if that is not possible."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_left(folder: Path) -> None:
+    """Delete a folder of `scratch` whose process has ended; a new one may not be locked yet."""
+    with suppress(OSError):  # gone meanwhile
+        status = folder.lstat()
+        if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _FRESH:
+            return
+        with (folder / _LOCK).open("rb") as lock:
+            if _take(lock):
+                shutil.rmtree(folder)
 
 
 def _remove(path: Path) -> None:

@@ -1,10 +1,14 @@
 import errno
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from caps_med.drafts import draft_of, filling
+from caps_med.drafts import draft_of, filling, scratch
 from caps_med.images import MedicalImage
 from training.atomic import write_text
 
@@ -54,3 +58,41 @@ def test_after_an_error_only_what_was_added_to_a_folder_is_gone(
         (folder / "new" / "file").write_text("x")
         raise KeyboardInterrupt
     assert list(tmp_path.rglob("*")) == ([folder, folder / "mine"] if there else [])
+
+
+#: Says where it keeps a scan, and waits.
+HOLDING = """
+import sys
+from caps_med.drafts import scratch
+with scratch() as folder:
+    (folder / "scan.nii").touch()
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no locks of this kind")
+def test_what_killed_processes_left_goes_and_what_is_in_use_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    processes, folders = [], []
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDING], env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        processes.append(process)
+        folders.append(Path(process.stdout.readline().strip()))
+    killed, new, used = folders
+    for process in processes[:2]:
+        process.kill()
+        process.communicate()
+    for folder in (killed, used):
+        os.utime(folder, (0, 0))
+    with scratch() as mine:
+        assert {*tmp_path.iterdir()} == {new, used, mine}
+    assert (used / "scan.nii").exists()
+    processes[2].communicate()
+    assert [*tmp_path.iterdir()] == [new]

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar, cast
 
-from caps_med.drafts import write_whole
+from caps_med.drafts import scratch, write_whole
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.extras import require_extra
 
@@ -244,10 +243,10 @@ def fetched(files: Sequence[Place]) -> Iterator[tuple[Path, ...]]:
     if all(isinstance(file, Path) for file in files):
         yield tuple(cast(Sequence[Path], files))
         return
-    with tempfile.TemporaryDirectory(prefix="caps-med-") as scratch:
+    with scratch() as here:
         names = {file.name for file in files}
         targets = [
-            Path(scratch, *([] if len(names) == len(files) else [str(number)]), file.name)
+            here.joinpath(*([] if len(names) == len(files) else [str(number)]), file.name)
             for number, file in enumerate(files)
         ]
         remote = [cast("UPath", file) for file in files]
@@ -261,10 +260,10 @@ def written_to(folder: Place) -> Iterator[tuple[Path, Callable[[Iterable[str]], 
     if isinstance(folder, Path):
         yield folder, lambda names: None
         return
-    with tempfile.TemporaryDirectory(prefix="caps-med-") as scratch:
+    with scratch() as here:
 
         def put(names: Iterable[str]) -> None:
             for name in names:
-                folder.fs.put_file(str(Path(scratch, name)), f"{folder.path}/{name}")
+                folder.fs.put_file(str(here / name), f"{folder.path}/{name}")
 
-        yield Path(scratch), put
+        yield here, put
