@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from anyio import to_thread
 
@@ -47,6 +47,8 @@ from training.data import REGISTERED
 from training.tasks.opening import OPENINGS
 
 log = logging.getLogger("caps_med.jobs")
+
+T = TypeVar("T")
 
 #: Seconds between two ticks of the supervisor.
 PAUSE = 0.5
@@ -236,25 +238,36 @@ class Jobs:
         options: Options,
         fill: Callable[[Path], Awaitable[None]],
         owner: str | None,
-    ) -> Job:
+        added: Callable[[Job], T],
+    ) -> T:
         """Add a job with data of this service, under a name that `names` has reserved.
 
         Args:
             fill: writes the data into a folder, which does not exist yet.
+            added: told of the job in the same thread, so that there is no job that it does not
+                know of because its caller has left; what it raises cancels the job.
+
+        Returns:
+            What `added` does.
 
         Raises:
             Refusal: the queue is full (503), the quota is used up (507).
             InvalidParameter: the task has no such option.
         """
+
+        def add(files: JobFiles, data: str) -> T:
+            job = self.store.add(files.folder.name, task, name, data, True, options, owner)
+            try:
+                return added(job)
+            except BaseException:
+                self.cancel(job.id)
+                raise
+
         options.check(task)
         async with self._new_folder() as files:
             target = files.folder / f"{name}-data"
             await fill(target)
-            return await run_to_the_end(
-                lambda: self.store.add(
-                    files.folder.name, task, name, target.name, True, options, owner
-                )
-            )
+            return await run_to_the_end(lambda: add(files, target.name))
 
     @asynccontextmanager
     async def _new_folder(self) -> AsyncIterator[JobFiles]:

@@ -14,7 +14,7 @@ from typing import Any
 from anyio import to_thread
 
 from api.engine import Engine
-from api.jobs.job import Options
+from api.jobs.job import Job, Options
 from api.jobs.service import Jobs
 from api.problems import DATA_NOT_FIT, JOB_NOT_FOUND, LEARNING, TRAINING_UNAVAILABLE, Refusal
 from api.projects.annotations import Annotations
@@ -101,32 +101,33 @@ class Learning:
         async def fill(folder: Path) -> None:
             await write_cases(folder, training, self._images, self._annotations)
 
+        def begun(job: Job) -> Round:
+            rounds = self._store.rounds(project.id)
+            since = rounds[-1].created if rounds else 0.0
+            new = Round(
+                project=project.id,
+                round=len(rounds) + 1,
+                job=job.id,
+                state="training",
+                created=time.time(),
+                base=project.model,
+                corrected=len(corrected),
+                trained_on=len(training),
+                held_out=len(held_out),
+                changed=self._store.mean_edited(project.id, since),
+            )
+            try:
+                self._store.add_round(new, held_out, [image.id for image in training])
+            except (sqlite3.IntegrityError, Refusal) as error:  # deleted, or learning elsewhere
+                raise Refusal(
+                    LEARNING, "the project is already learning, or has been deleted"
+                ) from error
+            return new
+
         owner = project.owner if caller.owner is None else caller.owner
-        await to_thread.run_sync(jobs.names.reserve, project.trained_name, f"project:{project.id}")
-        job = await jobs.submit_folder("segmentation", project.trained_name, chosen, fill, owner)
-        rounds = await to_thread.run_sync(self._store.rounds, project.id)
-        since = rounds[-1].created if rounds else 0.0
-        new = Round(
-            project=project.id,
-            round=len(rounds) + 1,
-            job=job.id,
-            state="training",
-            created=time.time(),
-            base=project.model,
-            corrected=len(corrected),
-            trained_on=len(training),
-            held_out=len(held_out),
-            changed=await to_thread.run_sync(self._store.mean_edited, project.id, since),
-        )
-        try:
-            learned = [image.id for image in training]
-            await to_thread.run_sync(self._store.add_round, new, held_out, learned)
-        except (sqlite3.IntegrityError, Refusal) as error:  # deleted, or learning elsewhere
-            await to_thread.run_sync(jobs.cancel, job.id)
-            raise Refusal(
-                LEARNING, "the project is already learning, or has been deleted"
-            ) from error
-        return new
+        name = project.trained_name
+        await to_thread.run_sync(jobs.names.reserve, name, f"project:{project.id}")
+        return await jobs.submit_folder("segmentation", name, chosen, fill, owner, begun)
 
     def _corrected(self, project: Project) -> list[Image]:
         """All corrected images."""

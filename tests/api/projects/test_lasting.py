@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -15,10 +16,13 @@ import pytest
 
 from api.budget import Budget
 from api.jobs.job import Job
+from api.jobs.service import Jobs
+from api.metrics import Metrics
 from api.problems import Refusal
 from api.projects import learning as learning_module
 from api.projects import scoring as scoring_module
 from api.projects import store as store_module
+from api.projects.caller import Caller
 from api.projects.choice import LEASE_SECONDS, Choice
 from api.projects.files import sweep
 from api.projects.learning import Learning
@@ -26,8 +30,10 @@ from api.projects.records import Image, LabelVersion, Project, Round
 from api.projects.scoring import Scoring
 from api.projects.service import Projects
 from api.projects.store import ProjectStore
+from api.settings import Settings
 from caps_med.errors import InputTooLarge
 from tests.api.running import run_async
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -110,6 +116,47 @@ def test_of_two_that_begin_at_once_one_trains(
     found = run_async(both())
     assert len(begun) == 1
     assert sum(isinstance(one, Refusal) for one in found) == 1
+
+
+def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
+    store: ProjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = project_of(store, "a")
+    for number in range(2):
+        image = image_of(store, project, number)
+        assert store.add_label(image, LabelVersion(
+            image=image.id, version=1, kind="correction", author="anna", model=None, created=0.0,
+            parent=None, changed=None, edited=None, file=f"{number}.png", bytes=1, sha256="",
+            ids=(0, 1),
+        ))  # fmt: skip
+    asked, left = Event(), Event()
+
+    async def write(folder: Path, *_: object) -> None:
+        folder.mkdir()
+
+    def edited(*_: object) -> None:
+        asked.set()
+        assert left.wait(PATIENCE)
+
+    monkeypatch.setattr(learning_module, "write_cases", write)
+    monkeypatch.setattr(store, "mean_edited", edited)
+    jobs = Jobs(Settings(models=tmp_path / "models"), Metrics())
+    unused = cast(Any, object())
+    annotations = cast(Any, SimpleNamespace(label=lambda image: store.label(image.id)))
+    learning = Learning(store, unused, jobs, unused, annotations, unused)
+
+    async def leave() -> None:
+        learns = asyncio.create_task(learning.learn(project, Caller(), {}))
+        await asyncio.to_thread(asked.wait, PATIENCE)
+        learns.cancel()
+        left.set()
+        with suppress(asyncio.CancelledError):
+            await learns
+
+    run_async(leave())
+    (job,) = jobs.store.newest(9)
+    found = store.open_round(project.id)
+    assert found is not None and found.job == job.id
 
 
 def test_a_round_that_cannot_be_followed_holds_up_no_other(
