@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -362,29 +362,36 @@ def class_comparisons(
 ) -> Iterator[ClassComparison]:
     """The first model against each other one, class by class; arguments as `class_summaries`.
 
-    Distances over several classes are of those that both models find in a case: a class that one
-    misses would else make it better by the distances of the others.
+    What is compared are the cases and classes that both models have a score of, see `_comparable`.
     """
     first, *others = references
     for other in others:
         for label, name, chosen in _by_class(rows, labels):
             for metric, more_is_better in METRICS.items():
-                # a distance that one model alone has is that of a class which the other one missed
-                seen = chosen if more_is_better else _of_both(chosen, first, other, metric)
+                seen = _comparable(chosen, (first, other), metric, more_is_better)
                 for found in compare(seen, first, other, {metric: more_is_better}, seed):
                     yield ClassComparison(label=label, class_name=name, **dict(found))
 
 
-def _of_both(
-    rows: Sequence[SegmentationRow], model: str, against: str, metric: str
+def _comparable(
+    rows: Sequence[SegmentationRow], models: tuple[str, str], metric: str, more_is_better: bool
 ) -> list[SegmentationRow]:
-    """The rows of the cases and classes that both models have a score of."""
-    known = {
-        (row.model, row.case, row.class_name) for row in rows if row.values()[metric] is not None
-    }
-    return [
-        row for row in rows if {(m, row.case, row.class_name) for m in (model, against)} <= known
-    ]
+    """The rows of two models, of the cases and classes in which a metric says something of both.
+
+    A distance that one model alone has is that of a class which the other one missed: as a part of
+    means over classes it would be to the credit of that one. Any other score that one alone has is
+    0, for what it invented: the other one, which rightly found nothing, gets the best, 1.
+    """
+    scores = {(row.model, row.case, row.class_name): row.values()[metric] for row in rows}
+    needed = any if more_is_better else all
+    compared = []
+    for row in rows:
+        both = [scores.get((model, row.case, row.class_name)) for model in models]
+        if row.model in models and needed(score is not None for score in both):
+            score = scores[row.model, row.case, row.class_name]
+            known: dict[str, Any] = {metric: 1.0 if score is None else score}
+            compared.append(replace(row, scores=replace(row.scores, **known)))
+    return compared
 
 
 def _by_class(

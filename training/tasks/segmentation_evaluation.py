@@ -74,7 +74,10 @@ def _comparisons(summary: SegmentationSummary) -> Table:
     rows: dict[str, dict[str, str]] = {}
     for one in summary.comparisons:
         name = f"{one.class_name}, {metric_title(one.metric)}"
-        rows.setdefault(name, {})[one.against] = f"{_text(one.difference)}: {one.verdict}"
+        text = f"{_text(one.difference)}: {one.verdict}"
+        if one.difference.cases < summary.cases:
+            text += f" ({counted(one.difference.cases, 'case')})"
+        rows.setdefault(name, {})[one.against] = text
     cells = [(name, *(found.get(other, "–") for other in others)) for name, found in rows.items()]
     headings = ("class, metric", *(f"minus {other}" for other in others))
     title = f"{first} minus the other, case by case: mean [95 % confidence interval]"

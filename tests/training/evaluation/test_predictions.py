@@ -60,7 +60,10 @@ def test_a_folder_of_another_program_is_compared_like_a_model(
     assert dice["against"] == "nnU-Net"
     assert dice["difference"]["mean"] == pytest.approx(np.mean(ours) - 5 / 6, abs=1e-6)
     assert {one["model"] for one in summary["calibration"]} == {"tiny@1"}
-    assert "nnU-Net" in answer.output
+    *_, lines = answer.output.partition("minus nnU-Net")
+    told = {name: "(5 cases)" in line for line in lines.splitlines() for name in ("Dice", "HD95")
+            if f"disc, {name}" in line}  # fmt: skip
+    assert told == {"Dice": False, "HD95": True}
     page = (out / "report.html").read_text()
     assert "tiny@1 against nnU-Net" in page and "nnU-Net, Dice 1.000" in page
 
