@@ -112,23 +112,27 @@ def augment(
 
     from training.augment import AugmentConfig
     from training.augment import augment as augmented
+    from training.engine.recipe import merged
     from training.tasks.overrides import read_overrides
 
     overrides = read_overrides(recipe_file, settings or ())
-    if epochs is not None:
-        overrides["generator"] = {**overrides.get("generator", {}), "epochs": epochs}
     options = {
         "data": str(data), "count": count, "seed": seed, "model": model, "judge_model": judge,
         "threshold": threshold, "train_segmenter": train_segmenter,
         "test": None if test is None else str(test), "tolerance": tolerance,
         "symmetries": symmetries, "command": command_line(),
     }  # fmt: skip
-    for name in overrides.keys() & options.keys():
-        option = {"judge_model": "judge"}.get(name, name)
+    names = overrides.keys() & options.keys()
+    if isinstance(generator := overrides.get("generator"), dict):
+        names |= {f"generator.{name}" for name in generator}
+    for name in names:
+        option = {"judge_model": "judge", "generator.epochs": "epochs"}.get(name, name)
         if is_given(context, option):
             raise InvalidParameter(
                 f"--set {name}: --{option.replace('_', '-')} is given, too; leave one out"
             )
+    if epochs is not None:
+        overrides = merged({"generator": {"epochs": epochs}}, overrides)
     try:
         config = AugmentConfig.model_validate({**options, **overrides})
     except ValidationError as error:

@@ -471,11 +471,17 @@ def test_a_value_is_not_given_twice(tmp_path: Path) -> None:
     app = typer.Typer()
     command.register(app)
     given = ["--data", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--count", "1"]
-    for option, value in (("--seed", "seed"), ("--judge", "judge_model"), ("--count", "count")):
+    for option, value in (
+        ("--seed", "seed"), ("--judge", "judge_model"), ("--count", "count"),
+        ("--epochs", "generator.epochs"),
+    ):  # fmt: skip
         extra = [] if option == "--count" else [option, "3"]
         result = CliRunner().invoke(app, [*given, *extra, "--set", f"{value}=5"])
         told = f"--set {value}: {option} is given, too; leave one out"
         assert isinstance(result.exception, InvalidParameter) and told == str(result.exception)
+    result = CliRunner().invoke(app, [*given, "--epochs", "3", "--set", "generator=5"])
+    assert isinstance(result.exception, InvalidParameter), result.exception
+    assert str(result.exception).startswith("generator: ")
 
 
 def test_each_label_map_is_read_once_for_discovery_and_check(compared: Compared) -> None:
