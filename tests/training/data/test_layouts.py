@@ -353,6 +353,20 @@ def test_two_label_maps_for_one_image_are_reported(tmp_path: Path) -> None:
     assert unpaired(tmp_path)["a.png"] == "shares its name with a_mask.png, a_seg.png"
 
 
+@pytest.mark.parametrize("labels", ["", "labels"])
+def test_further_label_maps_of_an_image_are_to_be_merged(labels: str, tmp_path: Path) -> None:
+    """As BUSI has them; without them, what they show would be learned as background."""
+    write(PAIRS["axon-00"][0], tmp_path / ("images" if labels else "") / "a (1).png")
+    for number in ("", "_1", "_2"):
+        write(PAIRS["axon-00"][1], tmp_path / labels / f"a (1)_mask{number}.png", "labels")
+    found = {one.path.name: (one.what, one.fix) for one in discover(tmp_path).unpaired}
+    told = (
+        "is named like one of several label maps of an image",
+        "merge them into one file: a case has one label map",
+    )
+    assert found == {"a (1)_mask_1.png": told, "a (1)_mask_2.png": told}
+
+
 @pytest.mark.parametrize("name", ["list.json", "list.csv"])
 def test_missing_files_of_a_list_are_reported(name: str, tmp_path: Path) -> None:
     path = LAYOUTS[f"{name[5:].upper()} list"](tmp_path, PAIRS)

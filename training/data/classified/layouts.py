@@ -41,6 +41,7 @@ from training.data.layouts.naming import (
     entries,
     is_image_name,
     is_label_name,
+    unnumbered,
     without,
 )
 
@@ -53,8 +54,6 @@ _SEPARATOR = re.compile(r"\s*[|;]\s*")
 _IDX = re.compile(
     r"^(?P<part>.*?)[-_.]?(?P<kind>images|labels)[-_.]idx(?P<axes>\d)[-_.]ubyte(\.gz)?$", re.I
 )
-#: At the end of a name, the number of one of several.
-_NUMBER = re.compile(r"[-_ ]\d+$")
 #: Names of classes, one a line, beside IDX and npz files, which hold numbers.
 _NAMES = "classes.txt"
 _EXAMPLE = '[{"image": "a.png", "class": "benign", "patient": "17"}, ...]'
@@ -356,7 +355,7 @@ def _pair_names(folder: Path) -> str:
 
 def _is_mask(stem: str, stems: Collection[str]) -> bool:
     """Whether a file is one of the label maps, perhaps numbered ones, of an image beside it."""
-    names = (stem, _NUMBER.sub("", stem))
+    names = (stem, unnumbered(stem))
     return any(is_label_name(name) and without(LABEL_WORDS, name) in stems for name in names)
 
 

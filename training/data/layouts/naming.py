@@ -30,6 +30,8 @@ LABEL_WORDS = (
     r"manual\d?|targets?|truth"
 )
 IMAGE_WORDS = r"images?|imgs?|originals?|orig|raw|inputs?|scans?|data"
+#: Of one of several label maps of an image.
+_NUMBER = re.compile(r"[-_ ]\d+$")
 _DICOM_MAGIC_AT = 128
 
 T = TypeVar("T")
@@ -128,6 +130,11 @@ def without(words: str, stem: str) -> str:
     if shorter == name:
         shorter = re.sub(rf"^(?:{words})(?:[-_. ]+|(?=\d))", "", name, flags=re.IGNORECASE)
     return parent + slash + shorter if shorter else parent
+
+
+def unnumbered(stem: str) -> str:
+    """A stem without the number at its end: ``x_mask_1`` -> ``x_mask``."""
+    return _NUMBER.sub("", stem)
 
 
 def by_key(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:

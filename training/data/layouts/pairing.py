@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 from training.data.cases import Case, FileRef, Unpaired
 from training.data.groups import whole_of
-from training.data.layouts.naming import IMAGE_WORDS, LABEL_WORDS, Entry, by_key, without
+from training.data.layouts.naming import (
+    IMAGE_WORDS,
+    LABEL_WORDS,
+    Entry,
+    by_key,
+    is_label_name,
+    unnumbered,
+    without,
+)
 from training.data.patients import joined_by_patient
 
 _SEPARATOR = re.compile(r"[-_. /]")
@@ -128,6 +136,9 @@ def _unmatched(images: Sequence[Entry], labels: Sequence[Entry]) -> list[Unpaire
                 if others.get(key):
                     what = f"shares its name with {', '.join(rivals)}"
                     fix = "keep one image and one label map per name"
+                elif not is_label_name(entry.stem) and is_label_name(unnumbered(entry.stem)):
+                    what = "is named like one of several label maps of an image"
+                    fix = "merge them into one file: a case has one label map"
                 else:
                     what = f"has no {other} of the same name"
                     fix = f"add the {other} or remove the {kind} from the folder"
