@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from api.projects.records import Image
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, encode_image, label_palette, match_labels
-from caps_med.images.placing import on_one_grid, placed_on
+from caps_med.images.placing import in_order_of, on_one_grid, placed_on
 from caps_med.images.slices import SliceStack, slice_count
 
 
@@ -55,8 +55,8 @@ def kept(labels: MedicalImage, image: Image) -> KeptLabels:
 def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> MedicalImage:
     """An uploaded label map, if it lies on the image's grid and its ids are known.
 
-    A segmentation that names its labels (DICOM SEG, NRRD of Slicer) may leave out what has none,
-    and have its axes run the other way.
+    Its axes may run the other way. A segmentation that names its labels (DICOM SEG, NRRD of Slicer)
+    may leave out what has none.
 
     Raises:
         InvalidInput: it has another size or affine.
@@ -66,9 +66,10 @@ def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> Medi
         picture = SliceStack.from_image(labels).array[0]  # a picture as NIfTI keeps it
         labels = replace(labels, array=picture, affine=np.eye(4), origin=None)
     affine = image.geometry
-    if labels.names and affine is not None:
+    if affine is not None:
         nothing = np.broadcast_to(np.uint8(0), (1, *image.shape))
-        labels = placed_on(labels, MedicalImage(nothing, affine, kind="labels"))
+        grid = MedicalImage(nothing, affine, kind="labels")
+        labels = placed_on(labels, grid) if labels.names else in_order_of(grid, labels)
     shape = labels.spatial_shape
     if shape != image.shape:
         raise InvalidInput(
@@ -77,8 +78,8 @@ def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> Medi
         )
     if affine is not None and not on_one_grid(labels.affine, affine):
         raise InvalidInput(
-            "the label map and its image have different affines: resample the label map, or copy "
-            "the image's header if they are aligned"
+            "the label map and its image have different affines: resample the label map; copy the "
+            "image's header only if their voxels show the same places, whatever the headers say"
         )
     return match_labels(labels, names, binary=set(names) == {0, 1})
 

@@ -32,7 +32,7 @@ from caps_med.images.like import like
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import Normalization, to_uint8
 from caps_med.images.objects import from_object
-from caps_med.images.placing import placed_on
+from caps_med.images.placing import in_order_of, placed_on
 from caps_med.images.preview import preview
 from caps_med.images.region import Region, cropped
 from caps_med.images.slices import Plane, SliceStack, chosen_slice, one_slice, slice_count
@@ -66,6 +66,7 @@ __all__ = [
     "dicom_segmentation",
     "encode_image",
     "from_object",
+    "in_order_of",
     "is_grey",
     "label_colors",
     "label_description",

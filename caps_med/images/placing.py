@@ -73,6 +73,21 @@ def placed_on(labels: MedicalImage, image: MedicalImage) -> MedicalImage:
     return replace(labels, array=array, affine=image.affine, origin=image.origin)
 
 
+def in_order_of(image: MedicalImage, labels: MedicalImage) -> MedicalImage:
+    """A label map in an image's voxel order, if it holds the same voxels; else as it is.
+
+    Programs that convert DICOM flip axes, so that a label map that was drawn on a NIfTI file has
+    another order than the series.
+    """
+    same = labels.array[0].size == image.array[0].size
+    if not same or on_one_grid(image.affine, labels.affine):
+        return labels
+    try:
+        return placed_on(labels, image)
+    except InvalidInput:
+        return labels
+
+
 def _is_permutation(axes: Array) -> bool:
     """Whether each axis of one grid is an axis of the other, in either direction."""
     ones = np.abs(axes)

@@ -9,7 +9,7 @@ from nibabel.orientations import apply_orientation, axcodes2ornt, inv_ornt_aff, 
 from numpy.typing import NDArray
 
 from caps_med.errors import InvalidInput
-from caps_med.images import MedicalImage, placed_on, stack_channels
+from caps_med.images import MedicalImage, in_order_of, placed_on, stack_channels
 
 #: Oblique, with the first axis flipped.
 OBLIQUE = np.array(
@@ -57,6 +57,18 @@ def test_what_lies_elsewhere_is_refused() -> None:
     flat = MedicalImage(np.zeros((1, 4, 5), np.uint8), kind="labels")
     with pytest.raises(InvalidInput, match="are not those of the image"):
         placed_on(flat, IMAGE)
+
+
+@pytest.mark.parametrize("turned", ["LAS", "RAS", "SPL", "AIR"])
+def test_a_label_map_of_the_same_voxels_is_put_in_the_order_of_the_image(turned: str) -> None:
+    found = in_order_of(IMAGE, part(turned))
+    np.testing.assert_array_equal(found.array[0], LABELS)
+    np.testing.assert_array_equal(found.affine, OBLIQUE)
+    for box in ((slice(1, 4),) * 3, (slice(0, 4), slice(0, 5), slice(0, 5))):
+        smaller = part(turned, box)
+        assert in_order_of(IMAGE, smaller) is smaller  # what is outside of it is not known
+    elsewhere = MedicalImage(LABELS[::-1][None], OBLIQUE @ np.diag([-1, 1, 1, 1]), kind="labels")
+    assert in_order_of(IMAGE, elsewhere) is elsewhere
 
 
 @pytest.mark.parametrize("voxel", [1.0, 1e-3, 4e-6])

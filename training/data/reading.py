@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite, SeveralVolumes
-from caps_med.images import Kind, MedicalImage, placed_on, stack_channels
+from caps_med.images import Kind, MedicalImage, in_order_of, placed_on, stack_channels
 from caps_med.images.channels import as_picture, is_plain_volume
 from caps_med.images.image import STACK_AFFINE
 from caps_med.images.labels import smallest_unsigned
@@ -92,6 +92,8 @@ def read_case(
 ) -> tuple[MedicalImage, MedicalImage]:
     """Read the image and label map of one case, which match in size and affine.
 
+    The voxels of a label map may be stored in another order than those of the image.
+
     Args:
         case: the case to read.
         label_values: value in the file -> label id; None or empty keeps the values.
@@ -120,6 +122,7 @@ def read_ids(case: Case, *, flat: bool = True) -> tuple[MedicalImage, MedicalIma
         label = _placed(case.label, label, channels[0][1])
     channels = [(ref, _as_slice_of(label, one)) for ref, one in channels]
     label = _as_pages_of(channels[0][1], _as_slice_of(channels[0][1], label))
+    label = in_order_of(channels[0][1], label)
     image = _joined([(ref, picture_of(one)) for ref, one in channels])
     label = picture_of(label)
     if label.spatial_dims == 2:
@@ -311,5 +314,6 @@ def _check_fit(
             "affine_mismatch",
             reference,
             f"and {name} have different affines",
-            f"resample {other_ref} onto the image, or copy the image's header if they are aligned",
+            f"resample {other_ref} onto the image; copy the image's header only if their voxels "
+            "show the same places, whatever the headers say",
         )

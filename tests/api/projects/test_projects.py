@@ -136,6 +136,13 @@ def test_a_volume_keeps_its_geometry(client: httpx.Client, create: Create, volum
         content = encode_image(bad, "nifti")
         answer = client.put(f"{image}/labels", content=content, headers={"If-Match": '"1"'})
         assert answer.status_code == 422 and reason in answer.json()["detail"]
+    array[:, 2, 3, 1] = 1
+    start = source.affine @ [19, 0, 0, 1]
+    flipped = np.column_stack([source.affine[:, :3] * (-1, 1, 1), start])
+    content = encode_image(MedicalImage(array[:, ::-1], flipped, kind="labels"), "nifti")
+    assert client.put(f"{image}/labels", content=content, headers={"If-Match": '"1"'}).is_success
+    kept = read_image(client.get(f"{image}/labels").content, kind="labels")
+    assert (kept.array == array).all() and np.allclose(kept.affine, source.affine)
     slice_ = client.get(image, params={"format": "png", "slice": 1})
     assert slice_.headers["Caps-Med-Slices"] == "3"
     assert read_image(slice_.content).spatial_shape == (28, 20)

@@ -253,6 +253,29 @@ def test_what_is_wrong_with_a_volume_is_reported_by_file(way: str, tmp_path: Pat
     assert not report.trainable
 
 
+@pytest.mark.parametrize("axes", ["LPS", "RAS", "SAL"])
+def test_a_label_map_whose_voxels_are_in_another_order_is_put_in_that_of_the_image(
+    axes: str, tmp_path: Path
+) -> None:
+    """As those are that were drawn on what dcm2niix made of a DICOM series."""
+    root = volumes(tmp_path)
+    file = root / "labels" / "b.nii.gz"
+    dataset = open_dataset(root)
+    before = dataset.read(dataset.cases[1])
+    labels = nibabel.load(file)
+    turn = nibabel.orientations.ornt_transform(
+        nibabel.io_orientation(labels.affine), nibabel.orientations.axcodes2ornt(axes)
+    )
+    turned = labels.as_reoriented(turn)
+    assert not np.array_equal(turned.affine, labels.affine)
+    save_volume(np.asarray(turned.dataobj), turned.affine, file)
+    dataset = open_dataset(root)
+    assert codes(dataset) == []
+    for one, other in zip(before, dataset.read(dataset.cases[1]), strict=True):
+        np.testing.assert_array_equal(one.array, other.array)
+        np.testing.assert_array_equal(one.affine, other.affine)
+
+
 def test_a_label_map_of_several_volumes_is_reported_with_what_helps(tmp_path: Path) -> None:
     """Nothing of a data set is chosen with --volume, which the message names elsewhere."""
     root = volumes(tmp_path)
