@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
@@ -28,6 +28,8 @@ from training.data.segments import with_segments
 from training.evaluation.evaluator import matched_label, read_flat
 from training.evaluation.object_ids import ids_are_objects
 
+#: A file name without its suffix, and the number of the picture in a stack.
+_Name: TypeAlias = tuple[str, int | None]
 #: Most cases without a prediction that an error names.
 _LISTED = 5
 
@@ -56,8 +58,9 @@ class Predictions:
         """Find the label maps of all cases in a folder, in any format of label maps.
 
         A file belongs to the case whose label map has the same name, whatever its suffix, as in
-        the output of nnU-Net; or else to the case of that name, perhaps with a word such as
-        ``_seg``. Other files are ignored.
+        the output of nnU-Net; or else to the case of that name, or of an image of that name, as in
+        the output of ``caps-med segment`` and MONAI, perhaps with a word such as ``_seg``. Other
+        files are ignored.
 
         Args:
             name: of the predictions.
@@ -72,10 +75,11 @@ class Predictions:
         if not folder.is_dir():
             raise InvalidInput(f"--predictions {folder}: no such folder")
         files = _Files(folder)
-        names = Counter(_label_name(case) for case in dataset.cases)
+        labels = _unique(case.label for case in dataset.cases)
+        images = _unique(case.images[0] for case in dataset.cases)
         cases, missing = [], []
         for case in dataset.cases:
-            found = files.of(case, by_label=names[_label_name(case)] == 1)
+            found = files.of(case, labels, images)
             if found is None:
                 missing.append(case)
             else:
@@ -130,13 +134,17 @@ class _Files:
         self._exact = by_key(found, lambda entry: entry.stem)
         self._loose = by_key(found, lambda entry: without(LABEL_WORDS, entry.stem))
 
-    def of(self, case: Case, by_label: bool) -> FileRef | None:
-        """The label map of a case; `by_label` also by the name of its true label map.
+    def of(self, case: Case, labels: Set[_Name], images: Set[_Name]) -> FileRef | None:
+        """The label map of a case.
+
+        Args:
+            case: of a data set.
+            labels, images: names that one label map, or image, of the data set alone has.
 
         Raises:
             InvalidInput: there are several.
         """
-        for known, name, index in self._places(case, by_label):
+        for known, name, index in self._places(case, labels, images):
             if chosen := _same_suffix(known.get(name, []), case):
                 if len(chosen) > 1:
                     several = ", ".join(sorted(entry.path.name for entry in chosen))
@@ -147,16 +155,25 @@ class _Files:
         return None
 
     def _places(
-        self, case: Case, by_label: bool
+        self, case: Case, labels: Set[_Name], images: Set[_Name]
     ) -> Iterator[tuple[Mapping[str, list[Entry]], str, int | None]]:
-        if by_label:
-            yield self._exact, stem_of(case.label.path), case.label.index
+        label, image = _name_of(case.label), _name_of(case.images[0])
+        if label in labels:
+            yield self._exact, *label
         yield self._exact, case.name, None
         yield self._loose, case.name, None
+        if image in images:
+            yield self._exact, *image
+            yield self._loose, *image
 
 
-def _label_name(case: Case) -> tuple[str, int | None]:
-    return stem_of(case.label.path), case.label.index
+def _name_of(file: FileRef) -> _Name:
+    return stem_of(file.path), file.index
+
+
+def _unique(files: Iterable[FileRef]) -> Set[_Name]:
+    """The names that one file alone has."""
+    return {name for name, count in Counter(map(_name_of, files)).items() if count == 1}
 
 
 def _same_suffix(found: list[Entry], case: Case) -> list[Entry]:

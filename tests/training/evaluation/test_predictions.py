@@ -83,6 +83,24 @@ def test_what_a_model_answers_scores_the_same_from_files(
     evaluation_report(tmp_path / "report.html", found)
 
 
+@pytest.mark.parametrize("written", ["_0000.png", "_0000_seg.png"])
+def test_predictions_may_be_named_as_the_images(
+    written: str, discs: Path, repository: Path, predicted: Path, tmp_path: Path
+) -> None:
+    """As `caps-med segment -i imagesTr` and MONAI name what they write of nnU-Net's data."""
+    data = tmp_path / "data"
+    shutil.copytree(discs / "labels", data / "labelsTr")
+    (data / "imagesTr").mkdir()
+    for file in (discs / "images").iterdir():
+        shutil.copy(file, data / "imagesTr" / f"{file.stem}_0000.png")
+    for file in [*predicted.iterdir()]:
+        file.rename(file.with_name(f"{file.stem}{written}"))
+    model = caps_med.load_model("tiny", repository)
+    found = evaluate(open_dataset(data), [model], predictions={"files": predicted})
+    dice = {row.case: row.scores.dice for row in found.rows if row.model == "files"}
+    assert dice == {**{f"case{number}": 1 for number in range(5)}, "case5": 0}
+
+
 def test_255_is_the_class_that_a_model_has_learned_even_where_there_is_no_other(
     discs: Path, repository: Path
 ) -> None:
