@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -228,6 +229,23 @@ def of_patients(folder: Path, *patients: str | None) -> Path:
         series.write_bytes(encoded(dataset(image, **placed(2.0), PatientID=patient)))
         write(mask, folder / "labels" / f"s{i}.png", "labels")
     return folder
+
+
+def test_sessions_and_runs_of_a_bids_subject_are_one_group(tmp_path: Path) -> None:
+    """In folders of their own, and beside each other in one."""
+    for number, (subject, session) in enumerate(itertools.product(("01", "02"), ("a", "b"))):
+        folder = tmp_path / f"sub-{subject}" / f"ses-{session}" / "anat"
+        for run in range(1 + number % 2):
+            stem = f"sub-{subject}_ses-{session}_run-{run}_T1w"
+            write(PAIRS["axon-00"][0], folder / f"{stem}.png")
+            write(PAIRS["axon-00"][1], folder / f"{stem}_mask.png", "labels")
+    assert [case.grouped for case in discover(tmp_path).cases] == ["sub-01"] * 3 + ["sub-02"] * 3
+    for file in [*tmp_path.rglob("*.png")]:
+        folder = tmp_path / "flat" / ("labels" if "mask" in file.name else "images")
+        folder.mkdir(parents=True, exist_ok=True)
+        file.rename(folder / file.name)
+    flat = discover(tmp_path / "flat")
+    assert [case.grouped for case in flat.cases] == ["sub-01"] * 3 + ["sub-02"] * 3
 
 
 def test_dicom_series_of_one_patient_are_one_group(tmp_path: Path) -> None:
