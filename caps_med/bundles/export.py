@@ -132,7 +132,8 @@ def _fixed_size(network: CapsuleNetwork) -> tuple[int, ...] | None:
 
 def _write_torch(bundle: Bundle, path: Path) -> None:
     program = export_program(bundle.load_network())
-    torch.export.save(program, path, extra_files={CARD: _card(bundle)})
+    with path.open("wb") as file:  # PyTorch warns of a path that does not end in .pt2
+        torch.export.save(program, file, extra_files={CARD: _card(bundle)})
 
 
 def _write_onnx(bundle: Bundle, path: Path) -> None:
