@@ -391,6 +391,11 @@ class ModelCard(Statement):
         return TASKS[self.task].takes.format == "magnitude"
 
     @property
+    def shown_scores(self) -> list[tuple[str, float]]:
+        """The scores with their names as people read them: ``held-out balanced accuracy``."""
+        return [(name.replace("_", " "), value) for name, value in self.scores.items()]
+
+    @property
     def shown_channels(self) -> list[str]:
         """The displayed name of each channel: its own name, else its colour or number."""
         if self.channel_names:

@@ -127,7 +127,7 @@ def inference_config(card: ModelCard) -> dict[str, Any]:
 
 def _readme(name: str, version: int, card: ModelCard) -> str:
     labels = "\n".join(f"- {i}: {label}" for i, label in card.labels.items())
-    scores = "\n".join(f"- {k}: {v}" for k, v in card.scores.items()) or "- none recorded"
+    scores = "\n".join(f"- {k}: {v}" for k, v in card.shown_scores) or "- none recorded"
     return f"""# {name} {version}
 
 {card.description or f"{card.network.name} for {card.task}."}

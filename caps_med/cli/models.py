@@ -52,7 +52,7 @@ def list_models(as_json: AsJson = False, models: Models = None) -> None:
             bundle.reference,
             bundle.card.task,
             listed([*bundle.card.labels.values()], _LABELS),
-            listed([f"{n} {v:g}" for n, v in bundle.card.scores.items()], _SCORES),
+            listed([f"{n} {v:g}" for n, v in bundle.card.shown_scores], _SCORES),
         )
         for bundle in bundles
     ]
@@ -92,7 +92,7 @@ def show_model(
     say(f"labels: {', '.join(f'{i} {label}' for i, label in card.labels.items())}")
     if card.task == "segmentation":
         say(f"channels: {', '.join(card.shown_channels)}")
-    for score, value in card.scores.items():
+    for score, value in card.shown_scores:
         say(f"{score}: {value:g}")
     if card.fitted_temperature is not None:
         say(f"temperature: {card.fitted_temperature:g}, fitted on held-out images")

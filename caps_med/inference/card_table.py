@@ -21,7 +21,7 @@ def card_table(reference: str, card: ModelCard, network: CapsuleNetwork) -> str:
             for label, color in card.shown_colors.items()
         ),
         "preprocessing": escape(card.preprocessing_text),
-        "scores": ", ".join(f"{escape(name)} {score:g}" for name, score in card.scores.items()),
+        "scores": ", ".join(f"{escape(name)} {score:g}" for name, score in card.shown_scores),
         "temperature": f"{card.fitted_temperature:g}" if card.fitted_temperature else "",
         "licence": escape(card.license or ""),
     }

@@ -469,6 +469,7 @@ def test_models(models: Path) -> None:
     assert "convcaps10" in shown and "takes: not stated" in shown
     assert "licence: not stated" in shown
     shown = call("models", "show", "digits", "--layers")
+    assert "held-out balanced accuracy: 0.98" in shown
     assert re.search(
         r"decoder.layers.0 .* Linear .* weight 512x\d+, bias 512 .* \d\d,\d{3} ", shown
     )

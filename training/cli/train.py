@@ -473,7 +473,7 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
             _print_how_to_resume(request.folder.path, request.command)
         raise typer.Exit(INTERRUPTED) from None
     if bundle is not None:
-        shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.scores.items())
+        shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.shown_scores)
         print_line(console, f"{bundle.reference}: {shown}")
         print_line(console, f"in {bundle.path}")
 

@@ -133,7 +133,7 @@ def model_facts(model: Model) -> dict[str, str]:
         "preprocessing": model.provenance.preprocessing,
         "trained by": card.provenance.command,
         "trained on": card.provenance.data,
-        "scores of its card": ", ".join(f"{k} {v:g}" for k, v in card.scores.items()) + pooled,
+        "scores of its card": ", ".join(f"{k} {v:g}" for k, v in card.shown_scores) + pooled,
         "temperature": f"{card.fitted_temperature:g}" if card.fitted_temperature else "",
         "licence": card.license,
         "weights (sha256)": model.provenance.weights_sha256,
