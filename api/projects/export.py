@@ -19,13 +19,14 @@ from api.problems import DATA_NOT_FIT, Refusal
 from api.projects.groups import group_of
 from api.projects.label_maps import format_of
 from api.projects.patience import patiently
-from api.projects.records import Image, Project
+from api.projects.records import Image, LabelVersion, Project
 from api.projects.service import Projects
 from api.projects.store import ProjectStore
 from api.projects.training_data import CASES_PAGE
 from caps_med.errors import ModelNotFound
 from caps_med.images import CODECS, MedicalImage, encode_image
 from caps_med.images.channels import COLOURS
+from caps_med.images.labels import smallest_unsigned
 from training.data.groups import group_numbers
 from training.data.layouts.described import SPLITS
 
@@ -77,7 +78,9 @@ async def archive(
             if layout == "nnunet" and _kind(image) != _kind(first):
                 continue
             try:
-                files = await patiently(engine, partial(_files, projects, engine, image, layout))
+                files = await patiently(
+                    engine, partial(_files, projects, project, engine, image, layout)
+                )
             except Refusal:  # deleted meanwhile
                 continue
             for name, content in files:
@@ -106,7 +109,7 @@ async def _corrected(projects: Projects, project: Project) -> AsyncIterator[Imag
 
 
 async def _files(
-    projects: Projects, engine: Engine, image: Image, layout: Layout
+    projects: Projects, project: Project, engine: Engine, image: Image, layout: Layout
 ) -> list[tuple[str, bytes]]:
     """Name and content of an image, of nnU-Net's layout of each of its channels, and label map."""
     label = await to_thread.run_sync(projects.annotations.label, image)
@@ -118,6 +121,8 @@ async def _files(
         parts = [decoded] if _in_one_file(image) else _channels(decoded)
         contents = [await engine.run("encode", partial(encode_image, one, form)) for one in parts]
     marked = await to_thread.run_sync(projects.images.content, image.project, label.file)
+    if layout == "nnunet" and tuple(project.labels) != tuple(range(len(project.labels))):
+        marked = await engine.run("encode", partial(_counted, projects, project, image, label))
     suffix, kept = CODECS[form].suffixes[0], CODECS[format_of(image)].suffixes[0]
     stem = _stem(image)
     if layout == "pairs":
@@ -152,6 +157,13 @@ def _in_one_file(image: Image) -> bool:
     return _kind(image) == (2, COLOURS) or image.channels == 1
 
 
+def _counted(projects: Projects, project: Project, image: Image, label: LabelVersion) -> bytes:
+    """A label map with the places of its ids in the project's labels, which nnU-Net wants."""
+    found = projects.annotations.read(image, label)
+    classes = np.searchsorted([*project.labels], found.array)
+    return encode_image(found.with_array(smallest_unsigned(classes)), format_of(image))
+
+
 def _channels(image: MedicalImage) -> list[MedicalImage]:
     return [image.with_array(image.array[k : k + 1]) for k in range(len(image.array))]
 
@@ -173,6 +185,8 @@ def _description(
 ) -> dict[str, object]:
     """What nnU-Net wants to know of a data set.
 
+    It refuses ids that are not 0, 1, 2, ..., and another name of 0 than background.
+
     Args:
         names: of the channels.
         image: one of them; all have the same axes and channels.
@@ -180,7 +194,8 @@ def _description(
     return {
         "name": project.name,
         "channel_names": {str(i): name for i, name in enumerate(names)},
-        "labels": {name: label for label, name in project.labels.items()},
+        "labels": {"background": 0}
+        | {name: k for k, name in enumerate(project.foreground.values(), start=1)},
         "numTraining": count,
         "file_ending": CODECS[format_of(image)].suffixes[0],
     }

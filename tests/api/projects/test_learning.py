@@ -20,7 +20,7 @@ from caps_med.bundles import ModelRepository
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.jobs import wait_for
 from tests.api.projects.conftest import SIZE, Create, add, code, discs, png
-from tests.conftest import tiny_binary, write_tiny
+from tests.conftest import tiny_binary, tiny_card, write_tiny
 from tests.waiting import until
 from training.data import open_dataset
 
@@ -151,6 +151,28 @@ def test_an_export_is_a_data_set(
         description = json.loads((folder / "dataset.json").read_text())
         assert description["labels"] == {"background": 0, "disc": 1}
         assert (description["numTraining"], description["file_ending"]) == (2, ".png")
+
+
+def test_labels_are_numbered_and_named_as_nnunet_wants_them(
+    client: httpx.Client, create: Create, own_models: Path, tmp_path: Path
+) -> None:
+    """It refuses ids that leave numbers out, and another name of 0 than background."""
+    labels = {0: "nothing", 1: "edema", 4: "enhancing"}
+    write_tiny(own_models, "gliomas", tiny_card("segmentation", None, labels=labels))
+    project, [(picture, _)] = create(model="gliomas"), discs(1)
+    ids = np.zeros(read_image(picture, kind="image").array[:1].shape, np.uint8)
+    ids[:, 3:9, 3:9], ids[:, 5:8, 5:8] = 1, 4
+    mask = encode_image(MedicalImage(ids, kind="labels"), "png")
+    corrected(client, project, {"a.png": picture}, mask)
+    described = exported(client, project, tmp_path / "nnunet")
+    assert described["labels"] == {"background": 0, "edema": 1, "enhancing": 2}
+    (file,) = (tmp_path / "nnunet" / "labelsTr").iterdir()
+    found = read_image(file, kind="labels").array
+    np.testing.assert_array_equal(found, np.where(ids == 4, 2, ids))
+    packed = client.get(f"{project}/export", params={"layout": "pairs"}).content
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        (name,) = (name for name in archive.namelist() if name.startswith("labels/"))
+        np.testing.assert_array_equal(read_image(archive.read(name), kind="labels").array, ids)
 
 
 def test_pictures_and_volumes_are_no_data_set_of_nnunet(
