@@ -68,21 +68,22 @@ def strip_plot(values: Mapping[str, Mapping[str, Sequence[float]]], title: str) 
     figure = Figure((PAGE_INCHES, 0.9 + 0.32 * len(classes) * len(values)), layout="constrained")
     axes = figure.subplots()
     step = 0.8 / len(values)
+    dots = {}
     for number, (model, by_class) in enumerate(values.items()):
         color = LINES[number % len(LINES)]
         for row, name in enumerate(classes):
             cases = np.asarray(by_class[name])
             y = row + (number - (len(values) - 1) / 2) * step
             jitter = np.random.default_rng(row).uniform(-0.25, 0.25, len(cases)) * step
-            axes.plot(cases, y + jitter, "o", ms=4, alpha=0.8, color=color, mew=0,
-                      label=model if row == 0 else None)  # fmt: skip
+            drawn = axes.plot(cases, y + jitter, "o", ms=4, alpha=0.8, color=color, mew=0)
+            dots[model] = drawn[0]
             if len(cases):
                 median = float(np.median(cases))
                 axes.plot([median] * 2, [y - step * 0.42, y + step * 0.42], color=INK, lw=1.5)
     axes.set_yticks(range(len(classes)), classes)
     axes.set(xlabel=title, xlim=(-0.02, 1.02), ylim=(len(classes) - 0.5, -0.5))
-    if len(values) > 1:
-        axes.legend(frameon=False, fontsize=8, loc="upper left")
+    if len(values) > 1:  # of a label that begins with _ Matplotlib makes no entry by itself
+        axes.legend([*dots.values()], [*dots], frameon=False, fontsize=8, loc="upper left")
     return svg(figure, title)
 
 

@@ -226,3 +226,5 @@ def test_the_spread_shows_every_case() -> None:
     assert uses[1] - uses[0] == 2
     assert ">a@1</text>" in strip_plot(few, "Dice")
     assert strip_plot({"a@1": {"disc": []}}, "Dice").startswith("<svg ")
+    hidden = strip_plot({"a@1": {"disc": [0.5]}, "_other": {"disc": [0.4]}}, "Dice")
+    assert ">_other</text>" in hidden, "Matplotlib leaves such names out of legends"
