@@ -67,10 +67,7 @@ class Evaluator(ABC, Generic[Unit]):
         for model in self.models:
             trained_on = model.bundle.card.provenance.recipe.get("data")
             if trained_on and Path(str(trained_on)).resolve() == self.dataset.root.resolve():
-                yield (
-                    f"{model.bundle.reference} was trained on these data: scores on cases it has "
-                    "seen say little about new ones"
-                )
+                yield trained_note(model.bundle.reference)
         first, *others = self.models
         for model in self.models:
             yield from _renamed("the data call", self._numbered(model), model)
@@ -90,6 +87,14 @@ class Evaluator(ABC, Generic[Unit]):
             return labels
         known = set(map(same_name, model.bundle.card.labels.values()))
         return {i: name for i, name in labels.items() if same_name(name) not in known}
+
+
+def trained_note(reference: str) -> str:
+    """What a reader should know of a model that is evaluated on the data that it learned from."""
+    return (
+        f"{reference} was trained on these data: scores on cases it has seen say little about new "
+        "ones"
+    )
 
 
 def _renamed(who_calls: str, labels: Mapping[int, str], model: Model) -> Iterator[str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from caps_med.inference import load_model
-from caps_med.wording import counted
 from training.data.classified import ClassifiedDataset
 from training.evaluation.classification.evaluate import (
     OF_CLASSES,
@@ -24,7 +23,16 @@ from training.pictures.figures import curves
 from training.pictures.pixels import as_pixels, data_url
 from training.pictures.reliability import reliability
 from training.reports.differences import difference_measures
-from training.reports.page import Measure, Page, Picture, flat, model_facts, title_of, write_report
+from training.reports.page import (
+    Measure,
+    Page,
+    Picture,
+    flat,
+    held_out_note,
+    model_facts,
+    title_of,
+    write_report,
+)
 from training.reports.robustness import robustness_figures, robustness_measures
 
 #: How to read a measure.
@@ -91,10 +99,7 @@ def training_report(
     unseen = tuple(image for image in dataset.images if image.name in held_out)
     if unseen:
         parts = _evaluated(evaluate_classification(replace(dataset, images=unseen), [model]))
-        parts["notes"] = [
-            f"measured on the {counted(len(unseen), 'image')} held out, which chose the epoch and "
-            "the temperature: evaluate the model on others before believing it"
-        ]
+        parts["notes"] = [held_out_note(len(unseen), "image")]
     else:
         parts = {"facts": model_facts(model)}
     if dataset.sheet is not None:

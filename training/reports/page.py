@@ -11,6 +11,7 @@ import jinja2
 import yaml
 
 from caps_med.inference import Model
+from caps_med.wording import counted
 from training.atomic import write_text
 from training.evaluation.metrics.overlap import TITLES
 from training.evaluation.models import list_labels
@@ -111,6 +112,14 @@ def rendered(template: str, **values: object) -> str:
 def _spread(found: Spread | None) -> str:
     """Mean ± standard deviation; a line may end before the sign, but not after it."""
     return found.text(sd=True).replace("± ", "±\N{NO-BREAK SPACE}") if found else "–"
+
+
+def held_out_note(count: int, what: str) -> str:
+    """What a reader should know of scores on the cases, or images, that a training held out."""
+    return (
+        f"measured on the {counted(count, what)} held out, which chose the epoch and the "
+        "temperature: evaluate the model on others before believing it"
+    )
 
 
 def title_of(compared: Sequence[str]) -> str:

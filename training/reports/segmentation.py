@@ -15,7 +15,7 @@ from training.data.cases import Case, Track
 from training.data.stacks import LIMITS
 from training.engine.recipe import first_epochs
 from training.evaluation.answers import answered
-from training.evaluation.evaluator import read_matched
+from training.evaluation.evaluator import read_matched, trained_note
 from training.evaluation.segmentation import Evaluation, evaluate
 from training.evaluation.summary import REGIONS, Region, SegmentationSummary, case_means
 from training.pictures.figures import curves, strip_plot
@@ -28,6 +28,7 @@ from training.reports.page import (
     Page,
     Picture,
     flat,
+    held_out_note,
     model_facts,
     title_of,
     write_report,
@@ -89,6 +90,9 @@ def training_report(
     parts: dict[str, Any] = (
         {"facts": model_facts(model)} if evaluation is None else _evaluated(evaluation)
     )
+    if evaluation is not None:
+        others = [note for note in parts["notes"] if note != trained_note(model.bundle.reference)]
+        parts["notes"] = [held_out_note(evaluation.summary.cases, "case"), *others]
     if dataset.card is not None and dataset.sheet is not None:
         labels = model.bundle.card.labels
         parts |= {

@@ -118,6 +118,23 @@ def test_the_report_of_a_training(discs: Path, repository: Path, tmp_path: Path)
     assert str(discs) not in page.text  # a colleague need not know our folders
 
 
+def test_a_report_on_held_out_cases_says_what_they_have_been_used_for(
+    discs: Path, repository: Path, tmp_path: Path
+) -> None:
+    """It said that the model was trained on these data."""
+    card = tiny_binary("UNet", "disc")
+    learned = card.provenance.model_copy(update={"recipe": {"data": str(discs)}})
+    write_tiny(repository, "learned", card.model_copy(update={"provenance": learned}))
+    training_report(
+        tmp_path / "report.html", reference="learned", models=repository,
+        dataset=open_dataset(discs), held_out={"case1", "case4"}, recipe={}, scores=SCORES,
+    )  # fmt: skip
+    text = Page(tmp_path / "report.html").text
+    assert "measured on the 2 cases held out, which chose the epoch and the temperature" in text
+    assert "2 independent cases: confidence intervals are rough" in text
+    assert "trained on these data" not in text
+
+
 def test_a_network_without_capsules_and_data_without_cases(
     repository: Path, tmp_path: Path
 ) -> None:
