@@ -106,8 +106,9 @@ class SegCaps(SegmentationNetwork):
         self.has_capsules = capsules
         a = atoms
         self.conv1 = conv_type(spatial_dims)(
-            in_channels, a, 5, padding=2 if padding == "symmetric" else 0
-        )
+            in_channels, a, 5, padding=0 if padding == "tensorflow" else 2,
+            padding_mode="replicate" if padding == "replicate" else "zeros",
+        )  # fmt: skip
         initialize(self.conv1)
         self.primarycaps = self._conv("primarycaps", (1, a), (2, a), stride=2)
         self.conv_cap_2_1 = self._conv("conv_cap_2_1", (2, a), (4, a))

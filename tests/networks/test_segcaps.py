@@ -48,6 +48,10 @@ class TestSegCapsR1WithTensorFlowPadding(SegCapsContract):
     arguments: Mapping[str, object] = {"padding": "tensorflow", "variant": "r1"}
 
 
+class TestSegCapsThatContinuesTheBorder(SegCapsContract):
+    arguments: Mapping[str, object] = {"padding": "replicate"}
+
+
 class TestSegCapsWithNormalizedVotes(SegCapsContract):
     arguments: Mapping[str, object] = {"normalize": True}
 
