@@ -76,7 +76,7 @@ class CapsuleNetwork(nn.Module):
         """
         raise InvalidParameter(f"{type(self).__name__} has no capsules to show")
 
-    def check(self, *inputs: Any) -> None:  # noqa: ANN401 - each network has its own
+    def check(self, *inputs: Any, **named: Any) -> None:  # noqa: ANN401 - each network has its own
         """Refuse inputs that the network cannot take.
 
         Raises:

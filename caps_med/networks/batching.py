@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -34,32 +35,28 @@ def sample_by_sample(method: Method) -> Method:
     tensors; what is returned is of the first argument's class and has its attributes. Of an empty
     batch, which not every layer of PyTorch and MONAI takes, the answers are none of one sample's.
 
-    The method's arguments are tensors ``[B, ...]`` or None; it returns a tensor, or a tuple or
-    mapping of tensors.
+    The method's arguments are tensors ``[B, ...]`` or None, named as those of the network's
+    `check`; it returns a tensor, or a tuple or mapping of tensors.
     """
+    names = tuple(inspect.signature(method).parameters)
 
     @functools.wraps(method)
     def alone(self: CapsuleNetwork, *inputs: Tensor | None, **named: Tensor | None) -> Any:  # noqa: ANN401
-        self.check(*inputs, *named.values())
+        self.check(*inputs, **named)
+        inputs = (*inputs, *(named[name] for name in names if name in named))
         if torch.compiler.is_compiling():  # sizes may be symbols here
-            return method(self, *inputs, **named)
-        names = list(named)
-        tensors = [_plain(x) for x in (*inputs, *named.values())]
-
-        def call(tensors: Sequence[Tensor | None]) -> Any:  # noqa: ANN401
-            end = len(inputs)
-            return method(self, *tensors[:end], **dict(zip(names, tensors[end:], strict=True)))
-
+            return method(self, *inputs)
+        tensors = [_plain(x) for x in inputs]
         samples = _samples(self, [x for x in tensors if x is not None])
         if samples is None:
-            answer = call(tensors)
+            answer = method(self, *tensors)
         elif not samples:
-            one = call([None if x is None else _with_zeros(x) for x in tensors])
+            one = method(self, *(None if x is None else _with_zeros(x) for x in tensors))
             answer = _map(lambda part: part[:0], one)
         else:
-            alone = [call([None if x is None else x[i : i + 1] for x in tensors]) for i in samples]
-            answer = _map(lambda *parts: torch.cat(parts), *alone)
-        like = next(x for x in (*inputs, *named.values()) if x is not None)
+            single = ([None if x is None else x[i : i + 1] for x in tensors] for i in samples)
+            answer = _map(lambda *parts: torch.cat(parts), *(method(self, *one) for one in single))
+        like = next(x for x in inputs if x is not None)
         return _map(lambda part: _of_the_class_of(like, part), answer)
 
     return alone  # type: ignore[return-value]  # called as the method is

@@ -66,6 +66,22 @@ def trained(network: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, lis
     return answer.detach(), [p.grad.clone() for p in network.parameters() if p.grad is not None]
 
 
+def test_arguments_may_be_named_in_any_order() -> None:
+    torch.manual_seed(0)
+    maps, z = MetaTensor(torch.rand(2, 1, 16, 16)), torch.randn(2, 64)
+    generator = build_network("CapsPix2Pix", {"atoms": 4}).eval()
+    segmenter = build_network("SegCaps", {"atoms": 4, "out_channels": 3}).eval()
+    mask = torch.rand(2, 3, 16, 16)
+    with torch.no_grad():
+        image = generator(z=z, label=maps)
+        lengths, rebuilt = segmenter(mask=mask, image=maps)
+        assert type(image) is type(lengths) is MetaTensor
+        assert torch.equal(image, generator(maps, z))
+        assert torch.equal(rebuilt, segmenter(maps, mask)[1])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'masks'"):
+        segmenter(maps, masks=mask)
+
+
 def test_a_copy_and_a_saved_module_answer_alike(
     network: CapsuleNetwork, inputs: tuple[Tensor, ...]
 ) -> None:
