@@ -87,7 +87,8 @@ def _of_the_class_of(like: Tensor, tensor: Tensor) -> Tensor:
     if not has_torch_function_unary(like):
         return tensor
     typed = tensor.as_subclass(type(like))
-    vars(typed).update(vars(like))
+    for name, value in vars(like).items():  # lists and dicts of its own, as MONAI's operations give
+        vars(typed)[name] = value.copy() if isinstance(value, dict | list) else value
     return typed
 
 

@@ -127,6 +127,19 @@ def test_a_meta_tensor_keeps_its_affine_and_trains_alike(
     assert all(torch.equal(a, b) for a, b in zip(found, gradients, strict=True))
 
 
+def test_metadata_of_an_answer_are_its_own(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    image = MetaTensor(inputs[0], applied_operations=[{"class": "Flip"}])
+    with torch.no_grad():
+        answer = network(image, *inputs[1:])
+    answer.affine = torch.diag(torch.tensor([2.0, 2, 2, 1]))
+    answer.meta["subject"] = "a"
+    answer.applied_operations.pop()
+    assert torch.equal(image.affine, torch.eye(4, dtype=torch.float64))
+    assert "subject" not in image.meta and len(image.applied_operations) == 1
+
+
 def test_capsules_of_a_meta_tensor_are_meta_tensors(
     network: CapsuleNetwork, inputs: tuple[Tensor, ...]
 ) -> None:
