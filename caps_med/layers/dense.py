@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
 from caps_med.routing import Routing, active_backend, couplings, route
+from caps_med.routing.backends import in_graph
 
 #: Length of the sum of all votes before training. Above about 0.8, each routing iteration makes
 #: lengths grow by itself, and all classes start near 1 (measured: 0.97 after three at 2.2).
@@ -108,6 +109,6 @@ class DenseCapsules(DenseVotes):
 
 def _backend(votes: Tensor) -> str:
     """Native code for many samples, one in each lane of a vector; else PyTorch operations."""
-    if torch.compiler.is_compiling() or len(votes) < _NATIVE_FROM:
+    if in_graph() or len(votes) < _NATIVE_FROM:
         return "plain"
     return "numba" if active_backend(votes.device) == "numba" else "plain"

@@ -22,7 +22,7 @@ from caps_med.convolutions.geometry import (
 from caps_med.convolutions.reach import Reach, TiledReach
 from caps_med.errors import InvalidParameter
 from caps_med.native.processor import has_fused_additions
-from caps_med.routing.backends import active_backend
+from caps_med.routing.backends import active_backend, in_graph
 
 Convolution = nn.Conv2d | nn.Conv3d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
@@ -245,12 +245,6 @@ def _by_tiles(
         maps = F.pad(maps, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
         geometry = replace(geometry, padding=0)
     return convolve(maps, weight, bias, geometry, window)
-
-
-def in_graph() -> bool:
-    """Whether a graph is compiled, exported or traced, which is for other sizes and values, too."""
-    tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # no stubs
-    return torch.compiler.is_compiling() or tracing
 
 
 def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:

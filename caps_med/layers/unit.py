@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from caps_med.arguments import check_choice
 from caps_med.layers.spatial import conv_type, transposed_conv_type
 from caps_med.layers.voting import VotingLayer
+from caps_med.routing.backends import in_graph
 
 #: What becomes of the sum of the votes: ``"soft"``, its direction with a length that a softmax over
 #: the types gives; ``"unit"``, its direction alone; ``"none"``, the sum.
@@ -141,7 +142,7 @@ class UnitCapsule(VotingLayer):
 
     def _sums(self, capsules: Tensor) -> Tensor:
         """The sums of all votes ``[B, J, A, *S']``."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if torch.is_grad_enabled() or in_graph():
             return self.votes(capsules).sum(1)
         parts = (slice(part.start, part.stop) for part in self._parts())
         return torch.cat([self.votes(capsules, part).sum(1) for part in parts], 1)

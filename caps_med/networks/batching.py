@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.overrides import has_torch_function_unary
 
 from caps_med.networks.base import CapsuleNetwork
+from caps_med.routing.backends import in_graph
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -44,7 +45,7 @@ def sample_by_sample(method: Method) -> Method:
     def alone(self: CapsuleNetwork, *inputs: Tensor | None, **named: Tensor | None) -> Any:  # noqa: ANN401
         self.check(*inputs, **named)
         inputs = (*inputs, *(named[name] for name in names if name in named))
-        if torch.compiler.is_compiling():  # sizes may be symbols here
+        if in_graph():  # sizes may be symbols here, and another batch may follow
             return method(self, *inputs)
         tensors = [_plain(x) for x in inputs]
         samples = _samples(self, [x for x in tensors if x is not None])

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.layers import ConvCapsule
-from caps_med.layers.spatial import in_graph, tiled_conv_type, tiled_transposed_conv_type
+from caps_med.layers.spatial import tiled_conv_type, tiled_transposed_conv_type
 from caps_med.routing import Routing
+from caps_med.routing.backends import in_graph
 
 #: Slope of the leaky rectifier below zero, as in MONAI's BasicUNet.
 SLOPE = 0.1

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
-from caps_med.routing.backends import BACKENDS, active_backend
+from caps_med.routing.backends import BACKENDS, active_backend, in_graph
 from caps_med.routing.config import Routing
 from caps_med.routing.plain import couplings_plain, route_plain
 
@@ -49,7 +49,7 @@ def route(
     """
     _check(votes, bias, priors)
     # plain is also what exports, and takes an empty batch, of which kernels have no block
-    if priors is not None or torch.compiler.is_compiling() or not votes.numel():
+    if priors is not None or in_graph() or not votes.numel():
         return route_plain(votes, bias, _needed(votes, routing), priors)
     if type(votes) is not Tensor:  # such as MONAI's MetaTensor
         votes = votes.as_subclass(Tensor)

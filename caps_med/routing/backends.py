@@ -123,6 +123,12 @@ def active_backend(device: torch.device | str = "cpu", name: str | None = None) 
     )
 
 
+def in_graph() -> bool:
+    """Whether a graph is compiled, exported or traced, which is for other sizes and values, too."""
+    tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # no stubs
+    return torch.compiler.is_compiling() or tracing
+
+
 def _named(name: str) -> Backend:
     if name not in BACKENDS:
         raise InvalidParameter(f"routing backend {name!r}: must be one of {tuple(BACKENDS)}")

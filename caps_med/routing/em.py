@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from caps_med.errors import InvalidParameter
-from caps_med.routing.backends import active_backend
+from caps_med.routing.backends import active_backend, in_graph
 from caps_med.routing.em_autograd import Found
 from caps_med.routing.em_start import EMInputs, EMSettings, equal_assignments
 
@@ -131,7 +131,7 @@ def route_em(
 
 def _kernels(votes: Tensor) -> Callable[[EMInputs], Found] | None:
     """The function with kernels that routes these votes; None for PyTorch operations."""
-    if torch.compiler.is_compiling():
+    if in_graph():
         return None
     backend = active_backend(votes.device)
     if backend == "numba":

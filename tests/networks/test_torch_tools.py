@@ -177,3 +177,15 @@ def test_a_compiled_network_answers_and_learns_alike(
     torch.testing.assert_close(answer, expected, rtol=0, atol=1e-6)
     for a, b in zip(found, gradients, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "network", ["SegCaps", "CapsPix2Pix", "CapsNet", "MatrixCapsules"], indirect=True
+)
+def test_a_trace_answers_other_inputs(network: CapsuleNetwork, inputs: tuple[Tensor, ...]) -> None:
+    """TensorBoard's graphs and ONNX files of PyTorch's first exporter are made of traces."""
+    network, inputs = network.double(), tuple(x.double() for x in inputs)
+    others = tuple(torch.cat([x.flip(-1), x[:1] / 2]) for x in inputs)
+    with torch.no_grad():
+        traced = torch.jit.trace(network, inputs, check_trace=False)
+        torch.testing.assert_close(traced(*others), network(*others), rtol=0, atol=1e-6)

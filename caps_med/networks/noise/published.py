@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers.initialization import initialize
-from caps_med.layers.spatial import conv_type, in_graph
+from caps_med.layers.spatial import conv_type
 from caps_med.networks.gan_layers import conv_capsule
 from caps_med.networks.noise.source import NoiseSource
+from caps_med.routing.backends import in_graph
 
 
 class InputNoise(NoiseSource):
