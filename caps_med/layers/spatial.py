@@ -22,7 +22,7 @@ from caps_med.convolutions.geometry import (
 from caps_med.convolutions.reach import Reach, TiledReach
 from caps_med.errors import InvalidParameter
 from caps_med.native.processor import has_fused_additions
-from caps_med.routing.backends import active_backend, in_graph
+from caps_med.routing.backends import active_backend, in_graph, is_transformed
 
 Convolution = nn.Conv2d | nn.Conv3d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
@@ -271,7 +271,7 @@ def _left_to_pytorch(maps: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         or torch.is_autocast_enabled("cpu")
         or not (maps.dtype == weight.dtype == torch.float32)
         or type(maps) is not Tensor
-        or torch._C._are_functorch_transforms_active()
+        or is_transformed()
         or any(unpack_dual(x).tangent is not None for x in (maps, weight, bias) if x is not None)
     )
 
@@ -286,8 +286,11 @@ def _by_onednn(layer: _ConvNd, maps: Tensor, weight: Tensor, bias: Tensor | None
 
 def channels_last(maps: Tensor) -> Tensor:
     """``[N, C, *S]`` with the channels of a position side by side: convolutions and routing run
-    up to three times faster so, and each layer leaves its capsules so for the next.
+    up to three times faster so, and each layer leaves its capsules so for the next. As they are
+    under transforms of `torch.func`, of which `vmap` knows no layout but the usual one.
     """
+    if is_transformed():
+        return maps
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     return maps.contiguous(memory_format=formats[maps.ndim])
 

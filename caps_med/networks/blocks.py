@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from caps_med.layers import ConvCapsule
 from caps_med.layers.spatial import tiled_conv_type, tiled_transposed_conv_type
 from caps_med.routing import Routing
-from caps_med.routing.backends import in_graph
+from caps_med.routing.backends import in_graph, is_transformed
 
 #: Slope of the leaky rectifier below zero, as in MONAI's BasicUNet.
 SLOPE = 0.1
@@ -203,6 +203,7 @@ def _is_channels_last(maps: Tensor) -> bool:
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     return (
         maps.device.type == "cpu"
+        and not is_transformed()
         and not maps.is_contiguous()
         and maps.is_contiguous(memory_format=formats[maps.ndim])
     )

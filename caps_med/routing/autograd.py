@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
+from caps_med.routing.backends import is_transformed
 from caps_med.routing.config import Routing
+
+_REMEDY = "route by the plain one, inside `with caps_med.routing.use_backend('plain'):`"
 
 #: Votes, bias and routing to capsules.
 Forward = Callable[[Tensor, Tensor | None, Routing], Tensor]
@@ -25,6 +28,7 @@ def differentiable(
     forward: Forward, backward: Backward, votes: Tensor, bias: Tensor | None, routing: Routing
 ) -> Tensor:
     """`forward`, whose gradient is `backward`; only votes and bias are kept in between."""
+    refuse_transforms()
     given = [votes] if bias is None else [votes, bias]
     learned = torch.is_grad_enabled() and any(x.requires_grad for x in given)
     if learned or any(unpack_dual(x).tangent is not None for x in given):  # which is refused
@@ -54,6 +58,12 @@ class _Routing(torch.autograd.Function):
         return by_votes, by_bias, None, None, None
 
 
+def refuse_transforms() -> None:
+    """Refuse to run under `torch.func`, whose tensors have no numbers that kernels could read."""
+    if is_transformed():
+        raise NotImplementedError(f"this routing backend knows no torch.func: {_REMEDY}")
+
+
 def derived_once(run: Callable[[], Any], given: Sequence[Tensor | None]) -> Any:  # noqa: ANN401 - what `run` returns
     """What `run` returns, gradients that were made of `given`; their own are refused.
 
@@ -70,7 +80,4 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: object, *grads: Tensor) -> NoReturn:
-        raise NotImplementedError(
-            "this routing backend has no second derivatives: route by the plain one, inside "
-            "`with caps_med.routing.use_backend('plain'):`"
-        )
+        raise NotImplementedError(f"this routing backend has no second derivatives: {_REMEDY}")

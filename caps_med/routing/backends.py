@@ -129,6 +129,12 @@ def in_graph() -> bool:
     return torch.compiler.is_compiling() or tracing
 
 
+def is_transformed() -> bool:
+    """Whether a transform of `torch.func` is under way, such as `vmap` or `jvp`."""
+    active: bool = torch._C._are_functorch_transforms_active()
+    return active
+
+
 def _named(name: str) -> Backend:
     if name not in BACKENDS:
         raise InvalidParameter(f"routing backend {name!r}: must be one of {tuple(BACKENDS)}")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from caps_med.routing.autograd import derived_once
+from caps_med.routing.autograd import derived_once, refuse_transforms
 from caps_med.routing.em_start import EMInputs, EMSettings
 
 #: Poses ``[B, J, A, P]``, logits of activations ``[B, J, P]``, assignments ``[B, I, J, P]``.
@@ -21,6 +21,7 @@ Backward = Callable[[EMInputs, tuple[Tensor, ...], Found], tuple[Tensor, Tensor,
 
 def differentiable_em(forward: Forward, backward: Backward, inputs: EMInputs) -> Found:
     """`forward`, whose gradient is `backward`."""
+    refuse_transforms()
     *tensors, settings = inputs
     found: Found = _EMRouting.apply(forward, backward, settings, *tensors)  # type: ignore[no-untyped-call]  # PyTorch's own
     return found

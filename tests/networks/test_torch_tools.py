@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from caps_med.networks import CapsuleNetwork, TransformingAutoencoder, build_network
 from caps_med.networks.base import SynthesisNetwork
+from caps_med.routing import use_backend
 
 #: Small networks of every kind, and the size of their input.
 NETWORKS: Mapping[str, tuple[dict[str, Any], tuple[int, int]]] = {
@@ -189,3 +190,26 @@ def test_a_trace_answers_other_inputs(network: CapsuleNetwork, inputs: tuple[Ten
     with torch.no_grad():
         traced = torch.jit.trace(network, inputs, check_trace=False)
         torch.testing.assert_close(traced(*others), network(*others), rtol=0, atol=1e-6)
+
+
+def test_a_vectorized_network_has_the_answers_and_gradients_of_each_sample(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    """By `torch.func.vmap`, which the plain backend takes."""
+    network = network.double().requires_grad_(False)
+    image, *others = (x.double() for x in inputs)
+
+    def of_one(*sample: Tensor) -> Tensor:
+        answer: Tensor = network(*(x[None] for x in sample))[0]
+        return answer
+
+    with use_backend("plain"):
+        answers = torch.func.vmap(of_one)(image, *others)
+        gradients = torch.func.vmap(torch.func.grad(lambda *x: of_one(*x).square().sum()))(
+            image, *others
+        )
+    image.requires_grad_()
+    expected = network(image, *others)
+    expected.square().sum().backward()
+    torch.testing.assert_close(answers, expected.detach(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(gradients, image.grad, rtol=1e-4, atol=1e-6)

@@ -130,6 +130,16 @@ def test_a_second_derivative_is_refused_and_not_left_out() -> None:
         (first.square().sum() + votes.sum()).backward()
 
 
+def test_transforms_of_functions_are_refused() -> None:
+    votes, activations, beta_u, beta_a = tracked(case(batch=1))
+
+    def poses(votes: Tensor) -> Tensor:
+        return route_em(votes, activations, beta_u, beta_a, EMRouting()).poses.sum()
+
+    with use_backend("numba"), pytest.raises(NotImplementedError, match=r"torch\.func: .*'plain'"):
+        torch.func.grad(poses)(votes)
+
+
 @pytest.mark.parametrize("positions", [1, 2, 19])
 @pytest.mark.parametrize("mass_scale", [1.0, 40.0])
 def test_gradients_equal_those_of_float64(positions: int, mass_scale: float) -> None:

@@ -264,6 +264,17 @@ def test_forward_derivatives_are_refused_and_not_left_out(backend: str) -> None:
         route(dual, None, Routing(), backend)
 
 
+@pytest.mark.parametrize("backend", ["eager", "numba"])
+def test_transforms_of_functions_are_refused(backend: str) -> None:
+    votes = torch.randn(2, 3, 4)
+    for transformed in (torch.func.vmap, torch.func.grad):
+        with (
+            torch.no_grad(),
+            pytest.raises(NotImplementedError, match=r"torch\.func: .*use_backend\('plain'"),
+        ):
+            transformed(lambda x: route(x[None, None, None], None, Routing(), backend).sum())(votes)
+
+
 @pytest.mark.parametrize("backend", ["eager", "numba", "plain"])
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4, 5), (2, 2, 3, 4, 0)])
 def test_nothing_is_routed_to_nothing(backend: str, shape: tuple[int, ...]) -> None:
