@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from caps_med.routing.backends import active_backend, in_graph, use_backend
 
 
 class VotingLayer(nn.Module):
@@ -18,9 +21,15 @@ class VotingLayer(nn.Module):
     def forward(self, capsules: Tensor) -> Tensor:
         """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``."""
         if self.recompute_votes and torch.is_grad_enabled():
-            result: Tensor = checkpoint(self._routed, capsules, use_reentrant=False)
+            backend = None if in_graph() else active_backend(capsules.device)
+            result: Tensor = checkpoint(self._routed_by, backend, capsules, use_reentrant=False)
             return result
         return self._routed(capsules)
+
+    def _routed_by(self, backend: str | None, capsules: Tensor) -> Tensor:
+        """As the backward pass has to repeat it, which may be outside of a `use_backend`."""
+        with nullcontext() if backend is None else use_backend(backend):
+            return self._routed(capsules)
 
     @abstractmethod
     def _routed(self, capsules: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types, recompute_votes
 from caps_med.layers.spatial import pad_same
-from caps_med.routing import Routing, route
+from caps_med.routing import Routing, route, use_backend
 
 #: What a layer with smoothed votes averages: a position and its neighbours, along an axis.
 BINOMIAL = {-1: 0.25, 0: 0.5, 1: 0.25}
@@ -199,6 +199,24 @@ def test_recomputed_votes_give_the_same_gradients_and_are_not_kept() -> None:
         torch.testing.assert_close(recomputed, kept_grad)
     votes = 3 * 2 * 5 * 6 * 6
     assert kept[0] >= votes > kept[1]
+
+
+@pytest.mark.parametrize("backend", ["plain", "eager"])
+def test_votes_are_recomputed_by_the_backend_that_routed_them(backend: str) -> None:
+    layer, capsules = layer_of("conv"), torch.randn(1, 3, 4, 6, 6)
+    recompute_votes(layer)
+    found = []
+    for outside in (False, True):
+        with use_backend(backend):
+            loss = layer(capsules).square().sum()
+            if not outside:
+                loss.backward()
+        if outside:
+            loss.backward()
+        found.append([p.grad for p in layer.parameters()])
+        layer.zero_grad()
+    for inside, after in zip(*found, strict=True):
+        assert inside is not None and after is not None and torch.equal(inside, after)
 
 
 def test_joined_types_keep_order_values_and_layout() -> None:
