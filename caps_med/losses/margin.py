@@ -21,7 +21,7 @@ class MarginLoss(nn.Module):
         class_weights: one weight per class on both terms, or None for equal weights.
         sum_classes: add up the classes instead of averaging them, as the paper does.
 
-    ``loss(lengths [B, J, *S], target [B, J, *S])`` -> scalar; target is one-hot.
+    ``loss(lengths [B, J, *S], target [B, J, *S])`` -> scalar; target is one-hot, of any dtype.
 
     >>> import torch
     >>> MarginLoss()(torch.tensor([[0.9, 0.3]]), torch.tensor([[1.0, 0.0]]))
@@ -52,15 +52,25 @@ class MarginLoss(nn.Module):
                 f"target has shape {tuple(target.shape)}: that of the lengths, "
                 f"{tuple(lengths.shape)}, is needed"
             )
+        target = target.to(lengths.dtype)
         present = (self.upper - lengths).clamp_min(0).square()
         absent = (lengths - self.lower).clamp_min(0).square()
         loss = target * present + self.absent_weight * (1 - target) * absent
         if self.class_weights is not None:
-            if len(self.class_weights) != lengths.shape[1]:
-                raise InvalidParameter(
-                    f"class_weights has {len(self.class_weights)} entries: one for each of the "
-                    f"{lengths.shape[1]} classes is needed"
-                )
+            check_class_weights(self.class_weights, lengths.shape[1])
             weights = lengths.new_tensor(self.class_weights)
             loss = loss * weights.view(1, -1, *(1 for _ in lengths.shape[2:]))
         return loss.mean() * lengths.shape[1] if self.sum_classes else loss.mean()
+
+
+def check_class_weights(weights: Sequence[float], classes: int) -> None:
+    """Refuse weights of another count than that of the classes.
+
+    Raises:
+        InvalidParameter: the message holds both counts.
+    """
+    if len(weights) != classes:
+        raise InvalidParameter(
+            f"class_weights has {len(weights)} entries: one for each of the {classes} classes is "
+            "needed (of a binary task, one for the foreground)"
+        )

@@ -53,6 +53,7 @@ def presence(one_hot: Tensor, lengths: Tensor) -> Tensor:
     tensor([[0., 1.],
             [0., 0.]])
     """
+    one_hot = one_hot.to(lengths.dtype)
     classes = torch.cat([1 - one_hot, one_hot], 1) if one_hot.shape[1] == 1 else one_hot
     pool = F.adaptive_max_pool2d if one_hot.ndim == 4 else F.adaptive_max_pool3d
     return pool(classes, lengths.shape[2:])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from caps_med.arguments import check_choice
 from caps_med.errors import InvalidParameter
-from caps_med.losses.margin import MarginLoss
+from caps_med.losses.margin import MarginLoss, check_class_weights
 
 #: Lengths are clamped this far from 0 and 1, where the logarithm diverges.
 _MARGIN = 1e-6
@@ -33,11 +33,12 @@ def length_cross_entropy(lengths: Tensor, one_hot: Tensor) -> Tensor:
     one class is present.
 
     Args:
-        lengths: ``[B, J, *S]`` in [0, 1). one_hot: the same shape.
+        lengths: ``[B, J, *S]`` in [0, 1). one_hot: the same shape, of any dtype.
 
     Returns:
         A scalar: the mean over batch, classes and positions.
     """
+    lengths, one_hot = _wide(lengths, one_hot)
     likely = lengths.clamp(_MARGIN, 1 - _MARGIN)
     each = _cross_entropy(likely, one_hot).mean()
     if lengths.shape[1] == 1:
@@ -66,10 +67,12 @@ class CapsuleSegmentationLoss(nn.Module):
         reconstruction_weight: weight of the mean squared error of the reconstruction.
 
     ``loss(prediction, (one_hot [B, J, *S], image [B, C, *S]))`` -> scalar. The prediction is
-    ``(lengths [B, J, *S], reconstruction [B, C, *S])``, or the lengths alone.
+    ``(lengths [B, J, *S], reconstruction [B, C, *S])``, or the lengths alone; `one_hot` may have
+    any dtype, and the arithmetic is at least float32.
 
     Raises:
-        InvalidParameter: an unknown kind, or a weighted one without weights.
+        InvalidParameter: an unknown kind, a weighted one without weights, or, in the call, with
+            another number of them than classes.
     """
 
     def __init__(
@@ -92,8 +95,9 @@ class CapsuleSegmentationLoss(nn.Module):
         """The weighted sum."""
         one_hot, image = target
         if isinstance(prediction, Tensor):
-            return self.of_lengths(prediction, one_hot)
+            return self.of_lengths(*_wide(prediction, one_hot))
         lengths, reconstruction = prediction
+        lengths, one_hot = _wide(lengths, one_hot)
         error = F.mse_loss(reconstruction, image * one_hot.sum(1, keepdim=True))
         return self.of_lengths(lengths, one_hot) + self.reconstruction_weight * error
 
@@ -110,7 +114,8 @@ def _losses(weights: Sequence[float] | None) -> Mapping[str, _Loss]:
             loss: Tensor = MarginLoss(class_weights=weights)(lengths, one_hot)
             return loss
         # both classes of a binary task share one capsule type
-        (weight,) = weights
+        check_class_weights(weights, 1)
+        weight = weights[0]
         present: Tensor = MarginLoss(absent_weight=0.0)(lengths, one_hot)
         plain: Tensor = MarginLoss()(lengths, one_hot)
         return plain + (weight - 1) * present
@@ -131,7 +136,14 @@ def _cross_entropy(likely: Tensor, one_hot: Tensor) -> Tensor:
 
 def _weight_map(one_hot: Tensor, weights: Sequence[float]) -> Tensor:
     """The weight of each class and position, ``[B, J, *S]``."""
+    check_class_weights(weights, one_hot.shape[1])
     values = one_hot.new_tensor(weights).view(1, -1, *(1 for _ in one_hot.shape[2:]))
     if one_hot.shape[1] == 1:
         return one_hot * (values - 1) + 1
     return (one_hot * values).sum(1, keepdim=True).expand_as(one_hot)
+
+
+def _wide(lengths: Tensor, one_hot: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the lengths' dtype, at least float32: others do not tell 1 from 1 - `_MARGIN`."""
+    dtype = torch.promote_types(lengths.dtype, torch.float32)
+    return lengths.to(dtype), one_hot.to(dtype)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
+from caps_med.losses.margin import check_class_weights
 
 
 class SpreadLoss(nn.Module):
@@ -51,11 +52,7 @@ class SpreadLoss(nn.Module):
         others = torch.ones_like(violations).scatter(1, target.unsqueeze(1), 0)
         losses = (violations * others).sum(1)
         if self.class_weights is not None:
-            if len(self.class_weights) != activations.shape[1]:
-                raise InvalidParameter(
-                    f"class_weights has {len(self.class_weights)} entries: one for each of the "
-                    f"{activations.shape[1]} classes is needed"
-                )
+            check_class_weights(self.class_weights, activations.shape[1])
             losses = losses * activations.new_tensor(self.class_weights)[target]
         return losses.mean()
 

@@ -9,17 +9,19 @@ from caps_med.losses import CapsuleSegmentationLoss, ClassCapsuleLoss
 from caps_med.losses.presence import presence
 
 
-def test_a_class_is_present_where_any_pixel_of_the_block_has_it() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_a_class_is_present_where_any_pixel_of_the_block_has_it(dtype: torch.dtype) -> None:
     one_hot = torch.zeros(1, 2, 8, 16)
     one_hot[:, 0] = 1
     one_hot[0, :, 0, 15] = torch.tensor([0.0, 1.0])
-    found = presence(one_hot, torch.zeros(1, 2, 1, 2))
+    found = presence(one_hot.to(dtype), torch.zeros(1, 2, 1, 2))
     assert found.tolist() == [[[[1.0, 1.0]], [[0.0, 1.0]]]]
 
 
 def test_of_a_binary_mask_both_classes_have_a_capsule() -> None:
     mask = torch.ones(1, 1, 8, 8, 8)
-    assert presence(mask, torch.zeros(1, 2, 1, 1, 1)).flatten().tolist() == [0.0, 1.0]
+    for given in (mask, mask.bool()):
+        assert presence(given, torch.zeros(1, 2, 1, 1, 1)).flatten().tolist() == [0.0, 1.0]
 
 
 def test_the_margin_loss_is_added_with_its_weight() -> None:

@@ -82,3 +82,36 @@ def test_a_weighted_loss_needs_weights_and_a_loss_a_known_name() -> None:
         CapsuleSegmentationLoss("weighted_margin")
     with pytest.raises(InvalidParameter, match="loss='hinge': must be one of"):
         CapsuleSegmentationLoss("hinge")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_one_hot_label_may_have_any_dtype(kind: Kind, dtype: torch.dtype) -> None:
+    """As `torch.nn.functional.one_hot` and comparisons give them."""
+    lengths = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    truth, image = torch.nn.functional.one_hot(torch.arange(64).view(8, 8) % 3, 3), lengths[:, :1]
+    one_hot = truth.movedim(-1, 0).expand(2, -1, -1, -1)
+    loss = CapsuleSegmentationLoss(kind, class_weights=[0.3, 1.0, 1.7])
+    for prediction in (lengths, (lengths, image)):
+        expected = loss(prediction, (one_hot.float(), image))
+        torch.testing.assert_close(loss(prediction, (one_hot.to(dtype), image)), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_lengths_in_half_precision_may_be_one(kind: Kind, dtype: torch.dtype) -> None:
+    lengths = torch.tensor([1.0, 1.0, 0.0, 0.0]).view(1, 1, 2, 2).to(dtype).requires_grad_()
+    truth = torch.tensor([1.0, 0.0, 1.0, 0.0]).view(1, 1, 2, 2)
+    loss = CapsuleSegmentationLoss(kind, class_weights=[2.0])(lengths, (truth, truth))
+    loss.backward()
+    assert loss.isfinite()
+    assert lengths.grad is not None and lengths.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["weighted_bce", "weighted_margin"])
+def test_another_number_of_weights_than_classes_is_refused(kind: Kind) -> None:
+    lengths = torch.rand(1, 3, 4, 4)
+    for weights, classes in (([3.0], 3), ([3.0, 1.0], 3), ([1.0, 3.0], 1)):
+        prediction = lengths[:, :classes]
+        with pytest.raises(InvalidParameter, match=rf"{len(weights)} entries: .* {classes} class"):
+            CapsuleSegmentationLoss(kind, weights)(prediction, (prediction > 0.5, lengths))
