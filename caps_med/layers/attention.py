@@ -50,6 +50,10 @@ class SelfAttentionCapsules(DenseVotes):
         self.priors = nn.Parameter(torch.zeros(in_capsules, out_types))
         self.attends = True
 
+    def votes(self, capsules: Tensor) -> Tensor:
+        """Votes ``[B, I, J, A]`` of capsules ``[B, I, A_in]``, at least float32."""
+        return widen(super().votes(capsules))
+
     def couplings(self, votes: Tensor) -> Tensor:
         """Coupling coefficients ``[B, I, J]`` of votes, priors included."""
         if not self.attends:

@@ -18,6 +18,7 @@ from caps_med.arguments import check_choice
 from caps_med.layers.spatial import conv_type, transposed_conv_type
 from caps_med.layers.voting import VotingLayer
 from caps_med.routing.backends import in_graph
+from caps_med.routing.layout import wide_dtype, widen
 
 #: What becomes of the sum of the votes: ``"soft"``, its direction with a length that a softmax over
 #: the types gives; ``"unit"``, its direction alone; ``"none"``, the sum.
@@ -39,13 +40,20 @@ def unit(vectors: Tensor, dim: int) -> Tensor:
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    return vectors * torch.rsqrt(vectors.square().sum(dim, keepdim=True) + _EPSILON)
+    wide = widen(vectors)
+    lengths = wide.square().sum(dim, keepdim=True)
+    return (wide * torch.rsqrt(lengths + _EPSILON)).to(vectors.dtype)
 
 
 def soft_squash(capsules: Tensor) -> Tensor:
     """Directions of capsules ``[B, J, A, *S]``, their lengths by a softmax over the types."""
     lengths = torch.sqrt(capsules.square().sum(2, keepdim=True) + _EPSILON)
     return capsules / lengths * lengths.softmax(1)
+
+
+def _summed(votes: Tensor) -> Tensor:
+    """Over the input types, ``[B, J, A, *S]``, at least float32."""
+    return votes.sum(1, dtype=wide_dtype(votes))
 
 
 class UnitCapsule(VotingLayer):
@@ -143,17 +151,17 @@ class UnitCapsule(VotingLayer):
     def _sums(self, capsules: Tensor) -> Tensor:
         """The sums of all votes ``[B, J, A, *S']``."""
         if torch.is_grad_enabled() or in_graph():
-            return self.votes(capsules).sum(1)
+            return _summed(self.votes(capsules))
         parts = (slice(part.start, part.stop) for part in self._parts())
-        return torch.cat([self.votes(capsules, part).sum(1) for part in parts], 1)
+        return torch.cat([_summed(self.votes(capsules, part)) for part in parts], 1)
 
     def _routed(self, capsules: Tensor) -> Tensor:
         sums = self._sums(capsules)
         ones = (1,) * (sums.ndim - 3)
         found = sums + self.bias.view(1, self.out_types, self.out_atoms, *ones)
-        if self.squash == "none":
-            return found
-        return soft_squash(found) if self.squash == "soft" else unit(found, 2)
+        if self.squash != "none":
+            found = soft_squash(found) if self.squash == "soft" else unit(found, 2)
+        return found.to(torch.promote_types(capsules.dtype, self.bias.dtype))
 
 
 #: By spatial dimensions, and whether they are transposed.

@@ -24,6 +24,7 @@ from caps_med.layers.spatial import conv_type
 from caps_med.networks.base import LayerInfo, SegmentationNetwork, capsule_lengths, check_input
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.blocks import PlainCapsule
+from caps_med.routing.layout import widen
 
 #: Layer -> the layers whose capsules it takes, and what it does to the size, in order.
 LAYERS = {
@@ -101,7 +102,7 @@ class OnlyCaps(SegmentationNetwork):
         """Probabilities ``[B, out_channels, *S]``; of a binary task those of the foreground."""
         last = self._run(image)["classes"]
         logits = capsule_lengths(last) if self.head is None else self.head(last.flatten(1, 2))
-        found = logits.softmax(1)
+        found = widen(logits).softmax(1)
         return found[:, 1:] if self.out_channels == 1 else found
 
     @sample_by_sample

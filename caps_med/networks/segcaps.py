@@ -31,6 +31,7 @@ from caps_med.networks.base import (
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.blocks import PlainCapsule
 from caps_med.routing import Routing
+from caps_med.routing.layout import widen
 
 Variant = Literal["r3", "r1"]
 #: Capsule types and atoms of one layer.
@@ -143,7 +144,7 @@ class SegCaps(SegmentationNetwork):
         """
         capsules = self._run(image)["seg_caps"]
         if not self.has_capsules:
-            logits: Tensor = self.head(capsules.flatten(1, 2))
+            logits = widen(self.head(capsules.flatten(1, 2)))
             return logits.sigmoid() if self.out_channels == 1 else logits.softmax(1)
         lengths = capsule_lengths(capsules)
         return lengths if mask is None else (lengths, self.reconstruct(capsules, mask))

@@ -80,6 +80,20 @@ def test_recomputed_votes_give_the_same_gradients() -> None:
         assert torch.equal(kept, recomputed)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_under_autocast_long_votes_have_length_one(dtype: torch.dtype) -> None:
+    """Their squared lengths are beyond float16; those of CT images in Hounsfield units are."""
+    one, capsules = layer().float(), 3000 * torch.randn(1, 3, 4, 8, 8)
+    with torch.no_grad():
+        expected = one(capsules)
+        with torch.autocast("cpu", dtype):
+            lengths = one.votes(capsules).float().norm(dim=3)
+            found = one(capsules)
+    torch.testing.assert_close(lengths, torch.ones_like(lengths), rtol=0, atol=0.01)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+
+
 def test_a_wrong_squash_is_named() -> None:
     with pytest.raises(InvalidParameter, match="squash='hard': must be one of"):
         layer(squash="hard")

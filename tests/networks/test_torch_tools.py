@@ -12,6 +12,7 @@ import torch
 from monai.data import MetaTensor
 from torch import Tensor, nn
 
+from caps_med.layers import SelfAttentionCapsules
 from caps_med.networks import CapsuleNetwork, TransformingAutoencoder, build_network
 from caps_med.networks.base import SynthesisNetwork
 from caps_med.routing import use_backend
@@ -165,6 +166,26 @@ def test_under_autocast_it_learns_in_half_precision(
         return
     a, b = (torch.cat([g.flatten() for g in gradients]) for gradients in (exact, half))
     assert torch.cosine_similarity(a, b, dim=0) > 0.8
+
+
+@pytest.mark.parametrize("name", ["SegCaps", "ConvCaps", "UCaps", "OnlyCaps"])
+def test_under_autocast_the_ablations_give_probabilities_in_float32(name: str) -> None:
+    network = build_network(name, {**NETWORKS[name][0], "capsules": False, "out_channels": 3})
+    with torch.autocast("cpu", torch.bfloat16):
+        answer = network(torch.rand(1, 1, 16, 16))
+    assert answer.dtype == torch.float32
+    torch.testing.assert_close(answer.sum(1), torch.ones(1, 16, 16))
+
+
+def test_under_autocast_self_attention_is_in_float32() -> None:
+    """Of capsules whose agreement is beyond float16."""
+    torch.manual_seed(0)
+    layer, capsules = SelfAttentionCapsules(64, 8, 10, 16), 40 * torch.rand(2, 64, 8)
+    with torch.no_grad():
+        expected = layer(capsules)
+        with torch.autocast("cpu", torch.float16):
+            found = layer(capsules)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("network", ["SegCaps", "CapsPix2Pix", "CapsNet"], indirect=True)
