@@ -27,10 +27,10 @@ from caps_med.inference.strip import rows_of, tiled
 from caps_med.networks import (
     ClassificationNetwork,
     SegCaps,
-    capsule_lengths,
     one_hot,
     predicted_classes,
 )
+from caps_med.networks.base import class_lengths
 from caps_med.networks.padding import cropped
 
 FloatArray = NDArray[np.float32]
@@ -124,7 +124,7 @@ class Manipulator:
         at, size = chosen_slice(len(shown.slices), shown.index), shown.slices.shape[2:]
         with torch.inference_mode():
             capsules = network.capsules(input_of_slice(network, shown.slices, at))["seg_caps"]
-            lengths = capsule_lengths(capsules)
+            lengths = class_lengths(capsules)
             mask = one_hot(predicted_classes(lengths), lengths.shape[1])
         return cls(
             capsules, lambda moved, _: cropped(network.reconstruct(moved, mask), size)[0], None,

@@ -229,6 +229,14 @@ def capsule_lengths(capsules: Tensor) -> Tensor:
     return torch.sqrt(widen(capsules).square().sum(2) + _EPSILON)
 
 
+def class_lengths(capsules: Tensor) -> Tensor:
+    """The lengths ``[B, J, *S]`` of squashed class capsules, without what rounding adds to one.
+
+    PyTorch's binary cross-entropy, for example, refuses more than one.
+    """
+    return capsule_lengths(capsules).clamp_max(1)
+
+
 def check_input(
     argument: str, maps: Tensor, channels: int, spatial_dims: int, divisor: int
 ) -> None:

@@ -19,7 +19,7 @@ from caps_med.layers import DenseCapsules
 from caps_med.layers.initialization import initialize
 from caps_med.layers.primary import PrimaryCapsules
 from caps_med.layers.spatial import conv_type
-from caps_med.networks.base import LayerInfo, capsule_lengths
+from caps_med.networks.base import LayerInfo, class_lengths
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.classification import ClassificationNetwork, ReconstructionDecoder
 from caps_med.routing import Routing
@@ -88,7 +88,7 @@ class CapsNet(ClassificationNetwork):
 
     def _classify(self, image: Tensor) -> tuple[Tensor, Tensor]:
         capsules = self.classcaps(_listed(self.primarycaps(self._first(image))))
-        return capsule_lengths(capsules), capsules
+        return class_lengths(capsules), capsules
 
     @property
     def vote_count(self) -> int:

@@ -18,7 +18,7 @@ from caps_med.convolutions.geometry import Window
 from caps_med.convolutions.kept import Kernels, keep_kernels
 from caps_med.convolutions.reach import Reach, Span, TiledReach, common, hull, whole_box
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
-from caps_med.networks.base import SegmentationNetwork, capsule_lengths
+from caps_med.networks.base import SegmentationNetwork, class_lengths
 from caps_med.networks.batching import SPLIT_ON
 from caps_med.networks.ensemble import Ensemble
 from caps_med.networks.segcaps import INPUTS, SegCaps
@@ -119,7 +119,7 @@ class _AroundContent:
         if self._known is None or self._known[0] != key:
             self._known = None  # before the next one needs as much memory
             capsules = self.network.capsules(value.expand_as(image))
-            lengths = capsule_lengths(capsules.pop("seg_caps"))
+            lengths = class_lengths(capsules.pop("seg_caps"))
             self._known = key, _Background(capsules, lengths)
         return self._known[1]
 
@@ -134,7 +134,7 @@ class _AroundContent:
             window = Window(starts, boxes[name], background.sizes(name))
             found[name] = _Part(layer(join_types(*parts), window), boxes[name])
         answer = background.lengths.clone()
-        _within(answer, boxes["seg_caps"])[...] = capsule_lengths(found["seg_caps"].capsules)
+        _within(answer, boxes["seg_caps"])[...] = class_lengths(found["seg_caps"].capsules)
         return answer
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from caps_med.layers.attention import SelfAttentionCapsules, exponential_squash
 from caps_med.layers.spatial import conv_type
-from caps_med.networks.base import LayerInfo, capsule_lengths
+from caps_med.networks.base import LayerInfo, class_lengths
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.classification import ClassificationNetwork, ReconstructionDecoder
 from caps_med.networks.efficient_convolutions import EfficientConvolutions
@@ -69,7 +69,7 @@ class EfficientCapsNet(ClassificationNetwork):
 
     def _classify(self, image: Tensor) -> tuple[Tensor, Tensor]:
         capsules = self.classcaps(self._primary(self.features(self.stem(image))))
-        return capsule_lengths(capsules), capsules
+        return class_lengths(capsules), capsules
 
     @property
     def vote_count(self) -> int:

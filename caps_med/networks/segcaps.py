@@ -23,11 +23,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, Padding, join_types
 from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import channels_last, conv_type, pad_same
-from caps_med.networks.base import (
-    SegmentationNetwork,
-    capsule_lengths,
-    check_input,
-)
+from caps_med.networks.base import SegmentationNetwork, check_input, class_lengths
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.blocks import PlainCapsule
 from caps_med.routing import Routing
@@ -146,7 +142,7 @@ class SegCaps(SegmentationNetwork):
         if not self.has_capsules:
             logits = widen(self.head(capsules.flatten(1, 2)))
             return logits.sigmoid() if self.out_channels == 1 else logits.softmax(1)
-        lengths = capsule_lengths(capsules)
+        lengths = class_lengths(capsules)
         return lengths if mask is None else (lengths, self.reconstruct(capsules, mask))
 
     @sample_by_sample

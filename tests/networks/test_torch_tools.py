@@ -234,3 +234,13 @@ def test_a_vectorized_network_has_the_answers_and_gradients_of_each_sample(
     expected.square().sum().backward()
     torch.testing.assert_close(answers, expected.detach(), rtol=0, atol=1e-6)
     torch.testing.assert_close(gradients, image.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("network", ["SegCaps", "CapsNet", "EfficientCapsNet"], indirect=True)
+def test_lengths_are_probabilities_whatever_the_image(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    """As of CT in Hounsfield units, which make capsules so long that one is all but reached."""
+    lengths = network(4096 * inputs[0] - 1024)
+    torch.nn.functional.binary_cross_entropy(lengths, torch.zeros_like(lengths)).backward()
+    assert lengths.max() <= 1
