@@ -14,9 +14,9 @@ from caps_med.networks.single import SINGLE_NETWORKS, build_from
 from caps_med.registers import Register
 
 NETWORKS: Register[type[CapsuleNetwork]] = Register(
-    "caps_med.networks",
+    SINGLE_NETWORKS.group,
     {
-        **SINGLE_NETWORKS,
+        **SINGLE_NETWORKS.builtin,
         "Ensemble": Ensemble,
         "ClassificationEnsemble": ClassificationEnsemble,
     },

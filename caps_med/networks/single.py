@@ -23,24 +23,29 @@ from caps_med.networks.segcaps import SegCaps
 from caps_med.networks.spade import SPADE
 from caps_med.networks.transforming import TransformingAutoencoder
 from caps_med.networks.ucaps import UCaps
+from caps_med.registers import Register
 from caps_med.wording import reason
 
-SINGLE_NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
-    "SegCaps": SegCaps,
-    "ConvCaps": ConvCaps,
-    "UCaps": UCaps,
-    "OnlyCaps": OnlyCaps,
-    "CapsPix2Pix": CapsPix2Pix,
-    "Pix2Pix": Pix2Pix,
-    "SPADE": SPADE,
-    "UNet": UNet,
-    "CapsNet": CapsNet,
-    "MatrixCapsules": MatrixCapsules,
-    "EfficientCapsNet": EfficientCapsNet,
-    "ConvNet": ConvNet,
-    "ResNet": ResNet,
-    "TransformingAutoencoder": TransformingAutoencoder,
-}
+#: What installed packages add stands alone, too.
+SINGLE_NETWORKS: Register[type[CapsuleNetwork]] = Register(
+    "caps_med.networks",
+    {
+        "SegCaps": SegCaps,
+        "ConvCaps": ConvCaps,
+        "UCaps": UCaps,
+        "OnlyCaps": OnlyCaps,
+        "CapsPix2Pix": CapsPix2Pix,
+        "Pix2Pix": Pix2Pix,
+        "SPADE": SPADE,
+        "UNet": UNet,
+        "CapsNet": CapsNet,
+        "MatrixCapsules": MatrixCapsules,
+        "EfficientCapsNet": EfficientCapsNet,
+        "ConvNet": ConvNet,
+        "ResNet": ResNet,
+        "TransformingAutoencoder": TransformingAutoencoder,
+    },
+)
 
 #: No argument of a network here is sensibly above this; a hostile file must not ask for terabytes.
 _LARGEST_ARGUMENT = 4096

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner, Result
@@ -21,6 +22,7 @@ from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.cli import models
 from caps_med.errors import InvalidBundle, InvalidPlugin, WrongTask
+from caps_med.networks import build_network
 from caps_med.plugins import add_plugins
 from caps_med.registers import Register
 from tests.fourth_task.package import HERE, install, write_images
@@ -178,6 +180,20 @@ def test_a_package_that_cannot_be_imported_is_named(
     assert list(register) == ["own", "weights"] and register["own"] == 1
     with pytest.raises(InvalidPlugin, match=r"nowhere:WEIGHTS cannot be imported .* broken"):
         _ = register["weights"]
+
+
+def test_an_added_network_may_be_a_member_of_an_ensemble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = (
+        '[project]\nname = "added"\nversion = "1"\n[project.entry-points."caps_med.networks"]\n'
+    )
+    (tmp_path / "pyproject.toml").write_text(f'{project}AddedNet = "caps_med.networks:UNet"\n')
+    install(tmp_path, tmp_path / "site-packages")
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    members = {"network": "AddedNet", "members": 2, "arguments": {"features": [4] * 6}}
+    network = build_network("Ensemble", members)
+    assert network(torch.rand(1, 1, 32, 32)).shape == (1, 1, 32, 32)
 
 
 def test_nothing_outside_its_folder_knows_it() -> None:
