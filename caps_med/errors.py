@@ -152,7 +152,7 @@ class ArchiveDenied(CapsMedError):
 
 
 class InvalidPlugin(CapsMedError):
-    """An installed package adds something to caps_med that cannot be imported."""
+    """An installed package adds something to caps_med that cannot be imported or used."""
 
     code = "invalid_plugin"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
 
-from caps_med.errors import InvalidParameter
+from caps_med.errors import InvalidParameter, InvalidPlugin
 from caps_med.networks.base import CapsuleNetwork
 from caps_med.networks.baseline import UNet
 from caps_med.networks.capsnet import CapsNet
@@ -59,6 +59,7 @@ def build_from(
     Raises:
         InvalidParameter: an unknown name, an unknown argument, or a value of the wrong type or
             out of range.
+        InvalidPlugin: the network of an installed package has arguments without types.
     """
     if name not in networks:
         raise InvalidParameter(f"network={name!r}: must be one of {tuple(networks)}")
@@ -85,6 +86,12 @@ def _check_size(network: str, argument: str, value: object) -> None:
 
 def _argument_model(network: type[CapsuleNetwork]) -> TypeAdapter[Any]:
     parameters = inspect.signature(network, eval_str=True).parameters
+    for name, one in parameters.items():
+        if one.annotation is one.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            raise InvalidPlugin(
+                f"{network.__module__}.{network.__name__}: argument {name!r} of its __init__: each "
+                "one must be named and have a type, by which what a model's card gives is checked"
+            )
     fields: dict[str, Any] = {n: (p.annotation, p.default) for n, p in parameters.items()}
     config = ConfigDict(extra="forbid", strict=False)
     return TypeAdapter(create_model(f"{network.__name__}Arguments", __config__=config, **fields))

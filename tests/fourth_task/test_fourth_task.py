@@ -22,7 +22,8 @@ from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.cli import models
 from caps_med.errors import InvalidBundle, InvalidPlugin, WrongTask
-from caps_med.networks import build_network
+from caps_med.networks import CapsuleNetwork, build_network
+from caps_med.networks.single import build_from
 from caps_med.plugins import add_plugins
 from caps_med.registers import Register
 from tests.fourth_task.package import HERE, install, write_images
@@ -194,6 +195,26 @@ def test_an_added_network_may_be_a_member_of_an_ensemble(
     members = {"network": "AddedNet", "members": 2, "arguments": {"features": [4] * 6}}
     network = build_network("Ensemble", members)
     assert network(torch.rand(1, 1, 32, 32)).shape == (1, 1, 32, 32)
+
+
+class Untyped(CapsuleNetwork):
+    def __init__(self, width=8) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001 - as it is not to be
+        super().__init__()
+
+
+class Open(CapsuleNetwork):
+    def __init__(self, **arguments: int) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize(("network", "argument"), [(Untyped, "width"), (Open, "arguments")])
+def test_a_network_whose_arguments_have_no_types_is_refused(
+    network: type[CapsuleNetwork], argument: str
+) -> None:
+    with pytest.raises(
+        InvalidPlugin, match=f"{network.__name__}: argument '{argument}' of its __i"
+    ):
+        build_from({"Net": network}, "Net", {"width": 4})
 
 
 def test_nothing_outside_its_folder_knows_it() -> None:
