@@ -109,7 +109,7 @@ class LabelMapSampler:
         seed: of all draws.
         tolerance: see `Shapes.of`.
         symmetries: see `plausible_mirrorings`.
-        spacings: name -> size of its voxels, by which volumes are deformed; all are cubes for None.
+        spacings: name -> size of its voxels, by which volumes are deformed; others are cubes.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class LabelMapSampler:
         self.names = tuple(originals)
         self.labels = tuple(label.astype(kind, copy=False) for label in originals.values())
         self.spacings = tuple(
-            tuple(spacings[name]) if spacings else (1.0,) * label.ndim
+            tuple((spacings or {}).get(name, (1.0,) * label.ndim))
             for name, label in originals.items()
         )
         self.seed = seed
