@@ -306,12 +306,12 @@ class TestOtherOrders:
         page.evaluate(NO_ROOM)
         self.open(page, "disc-0.png")
         page.locator(CANVAS).press("Space")
-        expect(page.locator(STANDING)).to_contain_text("Too large to be kept over a reload")
+        expect(page.locator(STANDING)).to_contain_text("Cannot be kept over a reload")
         self.open(page, "disc-1.png")
         assert page.evaluate(PAINTED) == 0
         self.open(page, "disc-0.png")
         assert page.evaluate(PAINTED) == 21
-        expect(page.locator(STANDING)).to_contain_text("Too large to be kept over a reload")
+        expect(page.locator(STANDING)).to_contain_text("Cannot be kept over a reload")
 
         page.evaluate("() => capsMed.annotate.gl.getExtension('WEBGL_lose_context').loseContext()")
         page.locator(f"{VIEW} .lost button").click()

@@ -18,6 +18,10 @@ from training.data import open_dataset
 
 PAINT = "#synthesize canvas[tabindex]"
 DRAWN = "() => capsMed.synthesize.drawBitmap.reduce((n, v) => n + (v === 3), 0)"
+#: As a browser does that is set to block all cookies.
+NO_STORAGE = """Object.defineProperty(window, 'sessionStorage', {
+    get() { throw new DOMException('Access is denied for this document.', 'SecurityError'); },
+});"""
 
 
 def stroke(page: Page, below: int = 0) -> None:
@@ -36,11 +40,16 @@ def stroke(page: Page, below: int = 0) -> None:
     page.mouse.up()
 
 
-def painted(page: Page) -> int:
-    """Choose white matter, paint, and wait until that is kept; how many pixels there are now."""
+def paint(page: Page) -> None:
+    """Choose white matter, and paint."""
     page.locator("#synthesize .pen", has_text="white matter").click()
     page.locator("#synthesize .size").fill("15")
     stroke(page)
+
+
+def painted(page: Page) -> int:
+    """Choose white matter, paint, and wait until that is kept; how many pixels there are now."""
+    paint(page)
     expect(page.locator("#synthesize .painting")).to_contain_text("Kept in this tab")
     found: int = page.evaluate(DRAWN)
     return found
@@ -54,6 +63,18 @@ def begin(page: Page) -> int:
     found: int = page.evaluate(DRAWN)
     assert found == int((read_image(samples.TISSUE, kind="labels").array == 3).sum())
     return found
+
+
+def test_a_browser_that_lets_the_page_keep_nothing(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    page = quick(opened("synthesize"))
+    page.add_init_script(NO_STORAGE)
+    page.reload()
+    before = begin(page)
+    paint(page)
+    expect(page.locator("#synthesize .painting")).to_contain_text("Cannot be kept over a reload")
+    assert page.evaluate(DRAWN) > before
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 /** Where the page is: a view, and what is open in it, as `#annotate/PROJECT/IMAGE`. Back and Forward lead through it, and a reload keeps it. */
 
-import { note } from './tab.js';
+import { note, storage } from './tab.js';
 
 const SLOT = 'caps-med-places';
 const PART = /^[\w-]+$/; // ids and names, of which paths of the service are made
@@ -12,8 +12,8 @@ export class Address {
   view = $state('');
   private places = $state.raw<Readonly<Record<string, Place>>>({});
 
-  constructor(private readonly store = globalThis.sessionStorage) {
-    this.places = JSON.parse(this.store?.getItem(SLOT) ?? '{}');
+  constructor(private readonly store = storage()) {
+    this.places = JSON.parse(this.store.getItem(SLOT) ?? '{}');
     this.read();
   }
 

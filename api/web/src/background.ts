@@ -2,7 +2,7 @@
 import { formatted } from './catalog.svelte.js';
 import { apart } from './names.js';
 import { call, hear, isSilence, json, newToken, pause, Problem, post, unlessSilent } from './service.svelte.js';
-import { note } from './tab.js';
+import { note, storage } from './tab.js';
 import type { Say } from './work.svelte.js';
 
 export interface Job {
@@ -18,7 +18,7 @@ const PAUSE = 1; // seconds before what was interrupted, or is not there yet, is
 const NOT_WANTED = 60_000; // ms for which a job is looked for to be deleted
 
 /** The job that went on when this tab was reloaded. It goes with the tab. */
-export function leftBehind(store: Storage = sessionStorage): Left | undefined {
+export function leftBehind(store: Storage = storage()): Left | undefined {
   const text = store.getItem(SLOT);
   return text === null ? undefined : JSON.parse(text);
 }
@@ -65,7 +65,7 @@ const JOBS = 'v1/inference-jobs';
 const keyed = ({ token }: Left) => ({ 'Idempotency-Key': token });
 const remember = (left: Left): void => note(SLOT, JSON.stringify(left));
 /** Of one that is stopped, the tab may have the next one by then. */
-const forget = ({ token }: Left): void => { if (leftBehind()?.token === token) sessionStorage.removeItem(SLOT); };
+const forget = ({ token }: Left): void => { if (leftBehind()?.token === token) storage().removeItem(SLOT); };
 const idOf = async (answer: Promise<Response>): Promise<string> => ((await (await answer).json()) as Job).id;
 const drop = (id: string) => call(`${JOBS}/${id}`, { method: 'DELETE' }).catch(() => undefined);
 

@@ -1,11 +1,12 @@
 /** What was painted in this tab, so that a reload loses nothing. It goes with the tab: patients' data stay in no browser. */
 import { gunzipSync, gzipSync } from 'fflate';
+import { storage } from './tab.js';
 
 /** One label map: as it came, as it was painted, and the image that it is of; `geometry`: whether left and right mean anything in it. */
 export interface Painting { name: string; source: Uint8Array; painted: Uint8Array; image?: Uint8Array | undefined; geometry: boolean }
 
-/** Whether there is a painting: it was painted in this tab before, it is kept now, or it is too large for that. */
-export type Kept = 'none' | 'restored' | 'kept' | 'too large';
+/** Whether there is a painting: it was painted in this tab before, it is kept now, or there is no room for that. */
+export type Kept = 'none' | 'restored' | 'kept' | 'not kept';
 
 const SLOT = 'caps-med-painting:';
 const LAST = 'caps-med-painted-last';
@@ -43,7 +44,7 @@ export const unpacked = (text: string | undefined): Uint8Array | undefined =>
   text === undefined ? undefined : gunzipSync(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
 
 /** Keep a painting, the oldest others giving way; false if it is too large. */
-export function keep(key: string, { name, source, painted, image, geometry }: Painting, store: Storage = sessionStorage): boolean {
+export function keep(key: string, { name, source, painted, image, geometry }: Painting, store: Storage = storage()): boolean {
   const whole = { name, source: packed(source), painted: packed(painted), image: packed(image), geometry, when: Date.now() };
   const fits = [whole, { ...whole, image: undefined }].map((one) => JSON.stringify(one)).find((text) => text.length <= MOST);
   forget(key, store);
@@ -75,7 +76,7 @@ function oldest(store: Storage): [string, { total: number }][] {
 const when = (text: string): number => Number(/"when":(\d+)/.exec(text)?.[1] ?? 0);
 
 /** What was painted on a label map. */
-export function kept(key: string, store: Storage = sessionStorage): Painting | undefined {
+export function kept(key: string, store: Storage = storage()): Painting | undefined {
   const text = store.getItem(SLOT + key);
   if (!text) return undefined;
   const { name, source, painted, image, geometry } = JSON.parse(text);
@@ -83,9 +84,9 @@ export function kept(key: string, store: Storage = sessionStorage): Painting | u
 }
 
 /** The key of what was painted last, if it is kept. */
-export const last = (store: Storage = sessionStorage): string | undefined => store.getItem(LAST) ?? undefined;
+export const last = (store: Storage = storage()): string | undefined => store.getItem(LAST) ?? undefined;
 
-export function forget(key: string, store: Storage = sessionStorage): void {
+export function forget(key: string, store: Storage = storage()): void {
   store.removeItem(SLOT + key);
   if (store.getItem(LAST) === key) store.removeItem(LAST);
 }

@@ -1,7 +1,7 @@
 /** Calls to the service: the key, its problems, its streams. */
 import { EventSourceParserStream } from 'eventsource-parser/stream';
 import { withChoices } from './choices.js';
-import { note } from './tab.js';
+import { note, storage } from './tab.js';
 
 export interface Finding { severity: string; code: string; file: string; what: string; fix: string }
 
@@ -34,7 +34,7 @@ const SLOT = 'caps-med-key';
 
 /** The key of this tab. */
 class Key {
-  text = $state(globalThis.sessionStorage?.getItem(SLOT) ?? '');
+  text = $state(storage().getItem(SLOT) ?? '');
   /** Why one is asked for; undefined while none is. */
   asked = $state<string>();
   /** Whether one is needed and nobody wanted to give one: then no call asks any more. */
@@ -66,7 +66,7 @@ class Key {
   }
 
   forget(): void {
-    sessionStorage.removeItem(SLOT);
+    storage().removeItem(SLOT);
     location.reload();
   }
 }
