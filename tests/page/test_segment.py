@@ -212,7 +212,7 @@ def test_a_file_that_is_really_dropped(opened: Callable[..., Page]) -> None:
 
 
 def test_a_folder_of_slices_is_dropped(opened: Callable[..., Page], tmp_path: Path) -> None:
-    folder = tmp_path / "patient" / "series"
+    folder = tmp_path / "patient" / "flair"
     folder.mkdir(parents=True)
     (folder / ".DS_Store").write_bytes(b"hidden")
     for number, z in enumerate((0.0, 2.5, 5.0), start=1):
@@ -222,6 +222,30 @@ def test_a_folder_of_slices_is_dropped(opened: Callable[..., Page], tmp_path: Pa
     drop(page, STAGE, folder.parent)
     wanted = read_image([*folder.glob("*.dcm")])
     check_shown(page, caps_med.load_model("brain-t1-tissue").segment(wanted))
+    expect(page.locator("#segment .title")).to_contain_text("flair.dcm")
+    answer = saved(page, "#segment .download", tmp_path)
+    assert answer.name == "flair-brain-t1-tissue.dcm"
+
+
+def test_what_was_dropped_and_cannot_be_read_is_told(
+    opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    """A folder without files, and a slice that is gone before its series is read."""
+    (tmp_path / "empty").mkdir()
+    (folder := tmp_path / "flair").mkdir()
+    for number, z in enumerate((0.0, 2.5, 5.0), start=1):
+        (folder / f"{number}.dcm").write_bytes(series_file(number, z))
+    page = opened("segment")
+    page.route("**/v1/models", lambda _: None)  # unanswered
+    page.reload()
+    drop(page, STAGE, tmp_path / "empty")
+    expect(page.get_by_role("alert")).to_have_text("There are no files in what was dropped.")
+    drop(page, STAGE, folder)
+    expect(page.locator("#segment .busy")).to_contain_text("Reading the models")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    (folder / "2.dcm").unlink()
+    page.unroute("**/v1/models")  # which lets it go on
+    expect(page.locator("#segment .problem")).to_contain_text("The browser cannot read 2.dcm")
 
 
 def test_a_header_is_dropped_with_its_voxels(opened: Callable[..., Page], tmp_path: Path) -> None:

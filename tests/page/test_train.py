@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import FilePayload, Page, Route, expect
 
 from tests.api.jobs import zipped
-from tests.page.conftest import check_accessible, held_requests, sample, saved
+from tests.page.conftest import check_accessible, drop, held_requests, sample, saved
 from tests.training.data.classified_files import class_folders, digits
 
 JOB = "#train .job"
@@ -26,6 +26,22 @@ def fill(page: Page, name: str, archive: bytes, **values: str) -> None:
     for field, value in values.items():
         page.locator(f"#train [name={field}]").fill(value)
     page.locator("#train form .primary").dblclick()  # as people do
+
+
+def test_one_archive_is_taken(opened: Callable[..., Page], tmp_path: Path) -> None:
+    """Of two the one was shown and the other one sent."""
+    files = [tmp_path / "one.zip", tmp_path / "two.zip"]
+    for file in files:
+        file.write_bytes(b"PK")
+    page = opened("train")
+    field = page.locator("#train [name=archive]")
+    drop(page, "#train .stage", *files)
+    expect(page.get_by_role("alert")).to_have_text("One file is taken here; 2 were dropped.")
+    assert field.evaluate("one => one.files.length") == 0
+    check_accessible(page)
+    drop(page, "#train .stage", files[0])
+    expect(page.locator("#train .drop")).to_contain_text("one.zip")
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 #: Whether a field is valid, and what the browser says if it is not.

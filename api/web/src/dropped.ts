@@ -6,7 +6,14 @@ const folders = new WeakMap<File, string>();
 /** The folder that a file was dropped in, as a path; empty if nobody knows. */
 export const folderOf = (file: File): string => folders.get(file) ?? '';
 
-/** The files that were dropped, those of folders in place of these; hidden ones of folders are left out. */
+/** The innermost folder that all of some files were dropped in, by its name; empty if nobody knows. */
+export function commonFolder(files: readonly File[]): string {
+  const [first = [], ...others] = files.map((file) => folderOf(file).split('/'));
+  const apart = first.findIndex((name, depth) => others.some((other) => other[depth] !== name));
+  return first.slice(0, apart < 0 ? undefined : apart).at(-1) ?? '';
+}
+
+/** The files that were dropped, those of folders in place of these; hidden ones of folders are left out. Fails where a folder cannot be read. */
 export async function filesOf({ files, items }: DataTransfer): Promise<File[]> {
   const entries = [...items].map((item) => item.webkitGetAsEntry?.()); // now: they are gone once the event is over
   if (!entries.some((entry) => entry?.isDirectory)) return [...files];

@@ -91,11 +91,11 @@ export async function pause(seconds: number, signal?: AbortSignal | null): Promi
   signal?.throwIfAborted();
 }
 
-/** Refuse files that the browser cannot read (any more): it then sends nothing, as if the service did not answer. */
-async function checkReadable(body: RequestInit['body']): Promise<void> {
-  for (const file of body instanceof FormData ? body.values() : [body]) {
+/** Refuse files that the browser cannot read (any more). */
+export async function checkReadable(parts: Iterable<unknown>): Promise<void> {
+  for (const file of parts) {
     if (file instanceof Blob) await file.slice(0, 1).arrayBuffer().catch(() => {
-      throw new Problem('unreadable file', `The browser cannot read ${file instanceof File ? file.name : 'the file'}: it is a folder, or was changed, moved or deleted; choose it again`, UNREADABLE);
+      throw new Problem('unreadable file', `The browser cannot read ${file instanceof File ? file.name : 'the file'}: it is a folder, may not be read, or was changed, moved or deleted; choose it again`, UNREADABLE);
     });
   }
 }
@@ -107,7 +107,7 @@ export async function call(path: string, init: RequestInit & { headers?: Record<
   const { text } = key;
   const answer = await fetch(path, { ...init, headers: { ...init.headers, ...(text && { Authorization: `Bearer ${text}` }) } }).catch(async (error) => {
     if (init.signal?.aborted) throw error;
-    await checkReadable(init.body);
+    await checkReadable(init.body instanceof FormData ? init.body.values() : [init.body]); // then the browser has sent nothing
     service.silent = true;
     throw new Problem('no answer', 'The service is not responding. Is it still running? Start it with: caps-med serve');
   });

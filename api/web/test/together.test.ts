@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { commonFolder, filesOf } from '../src/dropped.js';
 import { imagesOf, sentOf } from '../src/together.js';
 
 const { signal } = new AbortController();
@@ -53,5 +54,24 @@ describe('files that are chosen together', () => {
     expect(images.map(({ name, files: within }) => [name, ...within.map(([key]) => key)])).toEqual([
       ['a.hdr.gz', 'a.hdr.gz', 'a.img.gz'], ['b.raw', 'b.raw'], ['c.mhd', 'c.mhd'], ['d.mhd', 'd.mhd', 'd.zraw'], ['e.nhdr', 'e.nhdr'],
     ]);
+  });
+});
+
+/** A folder of files and other folders, as a browser tells of what was dropped. */
+function folder(path: string, ...within: object[]) {
+  const tells = [within, []];
+  return { isDirectory: true, name: path.replace(/.*\//, ''), createReader: () => ({ readEntries: (told: (some: object[]) => void) => told(tells.shift() ?? []) }) };
+}
+const file = (path: string) => ({ isFile: true, name: path.replace(/.*\//, ''), fullPath: path, file: (told: (one: File) => void) => told(new File(['x'], path.replace(/.*\//, ''))) });
+
+describe('folders that are dropped', () => {
+  const dropped = (...entries: object[]) => filesOf({ files: [], items: entries.map((entry) => ({ webkitGetAsEntry: () => entry })) } as unknown as DataTransfer);
+
+  it('give their name to the series in them, or that of the one around them', async () => {
+    const [one, two] = ['a', 'b'].map((name) => () => folder(`/p07/${name}`, file(`/p07/${name}/1`), file(`/p07/${name}/2`))) as [() => object, () => object];
+    expect(commonFolder(await dropped(folder('/p07', one())))).toBe('a');
+    expect(commonFolder(await dropped(folder('/p07', one(), two())))).toBe('p07');
+    expect(commonFolder(await dropped(folder('/p07', one()), folder('/p08', file('/p08/1'))))).toBe('');
+    expect(commonFolder(named('1', '2'))).toBe('');
   });
 });
