@@ -45,6 +45,17 @@ DRAWN = """async () => {
     return drawn;
 }"""
 
+#: The brightest value that the picture has on paper.
+PRINTED = """() => {
+    dispatchEvent(new Event('beforeprint'));
+    const canvas = document.querySelector('#segment .view canvas');
+    const { width, height } = canvas;
+    const paper = new OffscreenCanvas(width, height).getContext('2d');
+    paper.drawImage(canvas, 0, 0);
+    const { data } = paper.getImageData(0, 0, width, height);
+    return data.filter((_, at) => at % 4 < 3).reduce((most, value) => Math.max(most, value));
+}"""
+
 #: Buttons of a view whose text goes beyond them.
 CUT = """view => [...document.querySelectorAll(`#${view} :is(button, .button)`)]
     .filter(one => one.scrollWidth > one.clientWidth + 1)
@@ -318,6 +329,28 @@ def test_a_palette_for_the_colour_blind(opened: Callable[..., Page]) -> None:
     assert page.evaluate(colour) == [86, 180, 233, 0]
     page.locator("#segment .palette").select_option("model")
     assert page.evaluate(colour) == [*own[:3], 0]  # still hidden
+
+
+def test_colours_that_mean_something_stay_at_a_high_contrast(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    marks = ("#segment .legend .swatch >> nth=1", "#segment .tool >> nth=0", "nav a >> nth=0")
+    plain = ("#segment .legend .swatch >> nth=2", "#segment .tool >> nth=1", "nav a >> nth=1")
+    colour = "one => getComputedStyle(one).backgroundColor"
+    for dark in (False, True):
+        page.emulate_media(forced_colors="active", color_scheme="dark" if dark else "light")
+        for one, other in zip(marks, plain, strict=True):
+            assert page.eval_on_selector(one, colour) != page.eval_on_selector(other, colour)
+
+
+def test_the_picture_is_printed(opened: Callable[..., Page]) -> None:
+    """WebGL keeps no frame once it is shown."""
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    page.screenshot()
+    assert page.evaluate(PRINTED) > 128
 
 
 def test_two_models_side_by_side(opened: Callable[..., Page]) -> None:

@@ -81,12 +81,17 @@ export class Viewer extends Niivue {
       this.onLost(noGraphics('The browser has stopped the 3-D graphics of this page.'));
     };
     canvas.addEventListener('webglcontextlost', lost);
+    const over = new AbortController();
     const beginning = within(this.attachToCanvas(canvas), START, noGraphics('The 3-D graphics of this browser did not start.'))
       .catch((error) => { throw error instanceof Problem ? error : noGraphics('This browser has no 3-D graphics for this page.'); });
-    beginning.then(() => { capsMed[name] = this; }, this.onLost);
+    beginning.then(() => {
+      capsMed[name] = this;
+      globalThis.addEventListener('beforeprint', () => this.drawNow(), over); // WebGL keeps no frame that was shown before
+    }, this.onLost);
     this.begin(beginning);
     return () => {
       canvas.removeEventListener('webglcontextlost', lost);
+      over.abort();
       void beginning.catch(() => undefined).then(() => this.end(name)); // not while it begins
     };
   };
