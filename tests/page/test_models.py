@@ -59,7 +59,11 @@ class TestKeys:
         dialog.get_by_label("Key").fill(f"{text}x")
         dialog.get_by_role("button", name="Use it").click()
         expect(dialog.locator(".why")).to_have_text("The key is unknown or was revoked.")
-        dialog.get_by_label("Key").fill(text)
+        dialog.get_by_label("Key").fill(f"\u201c{text}\u201d")  # no header can hold these
+        dialog.get_by_role("button", name="Use it").click()
+        said = dialog.get_by_label("Key").evaluate("one => one.validationMessage")
+        assert "without quotation marks" in said
+        dialog.get_by_label("Key").fill(f" {text} ")
         dialog.get_by_role("button", name="Use it").click()
         sample(page, "segment", "T1 slice")
         expect(page.locator("#segment .answer")).to_be_visible()
