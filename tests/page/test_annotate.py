@@ -539,6 +539,29 @@ class TestOtherOrders:
             given = read_image([*wanted[name]])
             assert (image.array == given.array).all() and np.allclose(image.affine, given.affine)
 
+    def test_a_long_name_hides_nothing(self, page: Page) -> None:
+        """Neither the columns beside it, nor its own end."""
+        long = FilePayload(**{**pictures()[0], "name": f"{'x' * 190}.png"})
+        page.locator(f"{VIEW} .drop input").set_input_files(long)
+        rows = page.locator(f"{VIEW} .images tr")
+        expect(rows).to_have_count(3)
+        room = "one => one.scrollWidth - one.clientWidth"
+        assert page.locator(f"{VIEW} .listed").evaluate(room) == 0
+        rows.nth(2).locator(".open").click()
+        assert page.locator(f"{VIEW} .caption").evaluate(room) == 0
+        ends = page.locator(f"{VIEW} .caption bdi").evaluate("one => one.offsetWidth")
+        assert ends <= page.locator(f"{VIEW} .view").evaluate("one => one.clientWidth")
+
+    def test_what_is_dropped_where_nothing_is_taken(self, page: Page, tmp_path: Path) -> None:
+        (file := tmp_path / "disc.png").write_bytes(pictures()[0]["buffer"])
+        page.locator(f"{VIEW} .leave").click()
+        page.locator(f"{VIEW} .projects").wait_for()
+        drop(page, f"{VIEW} .stage", file)
+        told = page.get_by_role("alert")
+        expect(told).to_have_text("No files are taken here: open a project, or another view.")
+        page.locator("nav a", has_text="Segment").click()
+        expect(told).to_have_count(0)
+
     @pytest.mark.parametrize("refusals", [True])
     def test_label_maps_that_there_are_are_added_and_images_deleted(
         self, page: Page, request: pytest.FixtureRequest
