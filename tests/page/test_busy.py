@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.page.conftest import held_requests, sample
+from tests.api.serving import Served
+from tests.page.conftest import Browsers, held_requests, sample
 
 
 class Busy:
@@ -82,6 +83,27 @@ def test_a_model_is_used_whose_service_is_silent(opened: Callable[..., Page]) ->
     page.context.route(re.compile("/v1/models$"), lambda route: route.abort())
     use.click()
     expect(page.locator("#segment select.model")).to_have_value("axon-segmentation")
+
+
+def test_a_page_that_is_not_there_yet(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    loading = page.get_by_text("caps_med is loading.")
+    expect(loading).to_have_count(0)
+    held = held_requests(page, re.compile(r"/assets/index-.*\.js$"), "GET")
+    page.reload(wait_until="commit")
+    expect(loading).to_be_visible()
+    expect(page.get_by_text("JavaScript")).to_have_count(0)
+    held[0].continue_()
+    expect(page.locator("#segment .drop")).to_be_visible()
+    expect(loading).to_have_count(0)
+
+
+def test_a_browser_without_javascript_is_told(browsers: Browsers, server: Served) -> None:
+    context = browsers.get().new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(server.address)
+    expect(page.locator(".loading noscript")).to_be_visible()
+    context.close()
 
 
 def test_waiting_draws_as_often_as_its_clock_moves(opened: Callable[..., Page]) -> None:

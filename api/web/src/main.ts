@@ -3,3 +3,4 @@ import { mount } from 'svelte';
 import App from './App.svelte';
 
 mount(App, { target: document.body });
+document.querySelector('.loading')?.remove();
