@@ -269,6 +269,20 @@ def test_a_ct_has_presets(opened: Callable[..., Page], tmp_path: Path) -> None:
     assert boxes(page) == [-600, 1500]
 
 
+def test_the_window_of_tiny_values(opened: Callable[..., Page], tmp_path: Path) -> None:
+    """Such as those of diffusion in square metres per second."""
+    head = read_image(samples.T1)
+    file = tmp_path / "diffusion.nii.gz"
+    nib.save(nib.Nifti1Image(head.array[0] * 1e-12, head.affine), file)
+    page = opened("segment")
+    page.locator("#segment input[type=file]").set_input_files(file)
+    wait_for_answer(page)
+    low, high = page.evaluate(WINDOW)
+    assert high < 1.1e-9
+    page.locator(CANVAS).press("r")
+    assert page.evaluate(WINDOW) == [low, high]
+
+
 def test_a_file_may_come_before_the_list_of_models(
     opened: Callable[..., Page], tmp_path: Path
 ) -> None:

@@ -129,7 +129,7 @@ export class Scene<V extends Viewer = Viewer> {
 
   setWindow(low: number, high: number): void {
     this.each((one) => {
-      one.window = { low, high: Math.max(high, low + 1e-6) };
+      one.window = { low, high: high > low ? high : low + 1e-6 * (Math.abs(low) || 1) };
       void one.draw((viewer) => viewer.window(one.window.low, one.window.high));
     });
   }
