@@ -6,16 +6,18 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 import caps_med
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
 from caps_med.inference import Segmentation
 from tests.api import http
+from tests.api.projects.conftest import png
 from tests.api.serving import Served
-from tests.page.conftest import PATIENCE_MS, saved
+from tests.page.conftest import PATIENCE_MS, held_requests, saved
 from tests.waiting import until
 
 SLICES = 60
@@ -167,3 +169,17 @@ def test_cancelling_ends_the_job(
     check_forgotten(server, job)
     page.reload()
     expect(page.locator("#segment .busy")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("columns", "background"), [(1024, False), (1025, True)])
+def test_a_large_picture_is_a_job(
+    opened: Callable[..., Page], columns: int, background: bool
+) -> None:
+    """One call may not last as long as it takes."""
+    page = opened("segment")
+    held_requests(page, path := re.compile(r"/segment\?"), "POST")
+    picture = png(np.zeros((1024, columns), np.uint8))
+    file = FilePayload(name="large.png", mimeType="image/png", buffer=picture)
+    with page.expect_request(path) as asked:
+        page.locator("#segment input[type=file]").set_input_files(file)
+    assert asked.value.url.endswith("&async") == background
