@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import HTMLResponse, Response
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
@@ -73,6 +74,7 @@ def page() -> HTMLResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Serve the page and the files that it loads."""
+    """Serve the page, and the files that it loads: compressed, for they hold a megabyte of code."""
     app.include_router(router)
-    app.mount("/assets", _Assets(directory=STATIC / "assets", check_dir=False))
+    files = _Assets(directory=STATIC / "assets", check_dir=False)
+    app.mount("/assets", GZipMiddleware(files, minimum_size=1024, compresslevel=6))

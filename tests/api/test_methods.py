@@ -55,13 +55,30 @@ def test_a_refusal_lists_all_methods_of_the_path(
         assert answer.json()["detail"] == f"this path takes {allowed} alone"
 
 
-def test_files_of_the_page_are_sent_as_a_whole(
-    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def assets(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the service looks for the page's files."""
+    (found,) = [route for route in client.app.routes if getattr(route, "path", "") == "/assets"]  # type: ignore[attr-defined]  # a FastAPI, declared as any ASGI app
+    monkeypatch.setattr(found.app.app, "all_directories", [tmp_path])
+    return tmp_path
+
+
+def test_files_of_the_page_are_sent_compressed(client: TestClient, assets: Path) -> None:
+    code = b"let answer = 42;\n" * 1000
+    (assets / "x.js").write_bytes(code)
+    answer = client.get("/assets/x.js")
+    assert (answer.content, answer.headers["content-encoding"]) == (code, "gzip")
+    assert answer.num_bytes_downloaded < len(code) / 10
+    assert "accept-encoding" in answer.headers["vary"].lower()
+    plain = client.get("/assets/x.js", headers={"Accept-Encoding": "identity"})
+    assert plain.content == code and "content-encoding" not in plain.headers
+    again = client.get("/assets/x.js", headers={"If-None-Match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_files_of_the_page_are_sent_as_a_whole(client: TestClient, assets: Path) -> None:
     """Whatever range is asked for: errors of ranges would be no problem documents."""
-    (tmp_path / "x.js").write_bytes(b"0123456789")
-    (assets,) = [route for route in client.app.routes if getattr(route, "path", "") == "/assets"]  # type: ignore[attr-defined]  # a FastAPI, declared as any ASGI app
-    monkeypatch.setattr(assets.app, "all_directories", [tmp_path])
+    (assets / "x.js").write_bytes(b"0123456789")
     for asked in ("bytes=99-", "bytes=x", "lines=1", "bytes=2-3"):
         answer = client.get("/assets/x.js", headers={"Range": asked})
         assert (answer.status_code, answer.content) == (200, b"0123456789")
