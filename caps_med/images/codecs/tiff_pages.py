@@ -319,6 +319,8 @@ def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
             array = np.moveaxis(palette[array[0]], -1, 0)[: 1 if is_grey(palette) else 3]
     else:
         array = _levels(array, page, kind)
+        if kind == "labels" and page.photometric == _WHITE_IS_ZERO:
+            warnings = (*warnings, "TIFF: white is 0 here; ids are the numbers as they are stored")
     array = np.require(array.astype(array.dtype.newbyteorder("="), copy=False), None, ["C", "W"])
     kept = palette if kind == "labels" else None
     white = 2**16 - 1 if array.dtype == np.uint16 else None
@@ -326,7 +328,13 @@ def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
 
 
 def _levels(array: Array, page: Any, kind: Kind) -> Array:  # noqa: ANN401
-    """Samples of which more is brighter; images of 1, 2 or 4 bits fill 0..255, ids stay."""
+    """Samples of which more is brighter; images of 1, 2 or 4 bits fill 0..255.
+
+    Ids stay as they are stored, however bright they are shown: ImageJ saves masks that are black on
+    white, and tifffile bools, as samples in which white is 0, but what they mark is 255 or True.
+    """
+    if kind == "labels":
+        return array
     top = 2**page.bitspersample - 1
     if page.photometric == _WHITE_IS_ZERO:
         if array.dtype.kind != "u":
@@ -335,7 +343,7 @@ def _levels(array: Array, page: Any, kind: Kind) -> Array:  # noqa: ANN401
                 "picture with black as 0"
             )
         array = array.dtype.type(top) - array
-    return array * np.uint8(255 // top) if kind == "image" and top in (1, 3, 15) else array
+    return array * np.uint8(255 // top) if top in (1, 3, 15) else array
 
 
 def _opaque(array: Array, page: Any, kind: Kind) -> tuple[Array, tuple[str, ...]]:  # noqa: ANN401

@@ -154,6 +154,23 @@ def test_white_is_zero() -> None:
         read_image(saved(pixels.astype("f4"), photometric="miniswhite"))
 
 
+@pytest.mark.parametrize(
+    ("mask", "options"),
+    [
+        (np.array([[False, True, False]]), {}),  # tifffile's own choice for bools
+        (np.array([[0, 255, 0]], np.uint8), {"photometric": "miniswhite", "imagej": True}),
+        (np.array([[0, 1, 2]], np.int16), {"photometric": "miniswhite"}),
+        (np.array([[0, 1, 2]], np.float32), {"photometric": "miniswhite"}),
+    ],
+)
+def test_ids_are_the_numbers_in_the_file_where_white_is_zero(
+    mask: np.ndarray, options: dict[str, Any]
+) -> None:
+    read = read_image(saved(mask, **options), kind="labels")
+    assert read.array[0].tolist() == mask.astype(int).tolist()
+    assert "white is 0" in read.warnings[0]
+
+
 def test_a_palette_gives_ids_and_colours() -> None:
     ids = np.array([[0, 1, 2]], np.uint8)
     colours = np.zeros((3, 256), np.uint16)
