@@ -68,8 +68,8 @@ class Learning:
             options: epochs, steps and so on, as of a training job.
 
         Raises:
-            Refusal: a round is not finished (409), too little is corrected, or not every label
-                (422); what `Jobs.submit_folder` refuses.
+            Refusal: a round is not finished (409), too little is corrected, not every label, or
+                both pictures and volumes (422); what `Jobs.submit_folder` refuses.
         """
         if self._jobs is None:
             raise Refusal(TRAINING_UNAVAILABLE, "this service trains no models")
@@ -93,13 +93,15 @@ class Learning:
             raise Refusal(DATA_NOT_FIT, f"{found} corrected: correct at least {FEWEST}")
         held_out = held_out_of(corrected, project)
         training = [image for image in corrected if image.id not in held_out]
+        _check_dimensions(training)
         await to_thread.run_sync(self._check_labels, project, training)
         labels = ",".join(f"{label}={name}" for label, name in project.foreground.items())
         ours = {"start_from": project.model, "seed": project.seed, "labels": labels}
         chosen = Options.checked({**options, **ours})
 
         async def fill(folder: Path) -> None:
-            await write_cases(folder, training, self._images, self._annotations)
+            model = await self._engine.load(project.model)
+            await write_cases(folder, training, self._images, self._annotations, model)
 
         def begun(job: Job) -> Round:
             rounds = self._store.rounds(project.id)
@@ -236,6 +238,18 @@ class Learning:
         return await scores_of(
             self._engine, self._images, self._annotations, model, project.foreground, held_out
         )
+
+
+def _check_dimensions(training: Sequence[Image]) -> None:
+    """Refuse pictures beside volumes, of which a training takes either."""
+    volumes = sum(len(one.shape) == 3 and min(one.shape) > 1 for one in training)
+    if 0 < volumes < len(training):
+        pictures = len(training) - volumes
+        detail = (
+            f"a training takes either pictures or volumes, here are {counted(pictures, 'picture')} "
+            f"and {counted(volumes, 'volume')}: delete one kind, and begin another project with it"
+        )
+        raise Refusal(DATA_NOT_FIT, detail)
 
 
 def held_out_of(corrected: Sequence[Image], project: Project) -> frozenset[str]:

@@ -24,6 +24,7 @@ from api.projects.learning import held_out_of
 from api.projects.records import Image
 from api.projects.store import ProjectStore
 from api.projects.training_data import write_cases
+from caps_med import load_model
 from caps_med.client import Client
 from caps_med.images import read_image
 from tests.api.projects.conftest import Create, code, discs, upload
@@ -179,7 +180,8 @@ def test_training_and_export_keep_patients_together(
     files = ProjectImages(root, store, cast(Any, None))
     annotations = Annotations(store, cast(Any, None), files)
     images = store.images(project.rpartition("/")[2], "corrected", 0, 99)
-    run_async(write_cases(tmp_path / "data", images, files, annotations))
+    model = load_model("discs", models=own_models)
+    run_async(write_cases(tmp_path / "data", images, files, annotations, model))
     assert sizes(tmp_path / "data") == [1, 3, 3]
     assert not [path for path in (tmp_path / "data").rglob("*") if "7" in path.parent.name]
     packed = client.get(f"{project}/export", params={"layout": "pairs"}).content

@@ -217,6 +217,36 @@ def test_grey_and_colour_are_no_data_set_of_nnunet(
     assert client.get(f"{project}/export", params={"layout": "pairs"}).is_success
 
 
+@pytest.mark.slow
+def test_grey_and_colour_are_learned_as_the_model_takes_them(
+    client: httpx.Client, create: Create
+) -> None:
+    project = create()
+    for number, (grey, mask) in enumerate(discs(3)):
+        corrected(client, project, {f"grey {number}.png": grey}, mask)
+    for number, (grey, mask) in enumerate(discs(3, seed=1)):
+        corrected(client, project, {f"colour {number}.png": coloured(grey)}, mask)
+    begun = client.post(f"{project}/learn", data=TINY)
+    assert begun.status_code == 202, begun.text
+    until(lambda: finished(client, project))
+    one = last_round(client, project)
+    assert one["state"] == "finished", one
+
+
+def test_pictures_and_volumes_are_not_learned_together(
+    client: httpx.Client, create: Create, volume: bytes
+) -> None:
+    project = create(held_out="0.1")
+    annotated(client, project, 3)
+    for path in add(client, project, {f"{i}.nii.gz": volume for i in range(3)}):
+        assert client.post(f"{path}/predict").status_code == 201
+        labels = client.get(f"{path}/labels").content
+        assert client.put(f"{path}/labels", content=labels, headers={"If-Match": '"1"'}).is_success
+    refused = client.post(f"{project}/learn", data=TINY)
+    assert code(refused) == (422, "data_not_fit")
+    assert "pictures and" in refused.json()["detail"]
+
+
 def exported(client: httpx.Client, project: str, folder: Path) -> dict[str, Any]:
     """The description of nnU-Net's layout, which is unpacked."""
     packed = client.get(f"{project}/export").content
