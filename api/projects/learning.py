@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,8 @@ PAUSE = 0.5
 RETRY = 30.0
 #: Fewest corrected images: one to learn from, one held out.
 FEWEST = 2
+#: An image or label map among the data of a training, see `write_cases`.
+_CASE = re.compile(r"(?:(?:images|labels)/)?\d+/(?P<id>[0-9a-f]{32})(?:\.\w+)*")
 
 
 class Learning:
@@ -194,9 +197,16 @@ class Learning:
             await self._fail(one, job.error or f"its training job was {job.state}")
 
     async def _fail(self, one: Round, message: str) -> None:
-        await to_thread.run_sync(
-            lambda: self._store.change_round(one, state="failed", message=message)
-        )
+        def fail() -> None:
+            told = _CASE.sub(lambda case: self._name_of(one.project, case), message)
+            self._store.change_round(one, state="failed", message=told)
+
+        await to_thread.run_sync(fail)
+
+    def _name_of(self, project: str, case: re.Match[str]) -> str:
+        """What an image is called that a training knows by its id."""
+        image = self._store.image(project, case["id"])
+        return case[0] if image is None else image.name
 
     async def _evaluate(self, one: Round, model: str) -> None:
         """Compare the new model with the one before, and keep the better."""

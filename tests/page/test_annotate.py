@@ -28,6 +28,11 @@ CANVAS = f"{VIEW} canvas[tabindex]"
 STANDING = f"{VIEW} .standing"
 SAID = f"{VIEW} .said"
 SIZE = (48, 64)  # rows, columns
+#: A round as the service tells it, but for its state.
+ROUND = {
+    "round": 1, "job": "a" * 32, "corrected": 2, "trained_on": 1, "held_out": 1, "model": "better",
+    "accepted": True, "message": None, "dice": None, "before": None, "changed": None,
+}  # fmt: skip
 #: How many voxels of the label 1 there are.
 PAINTED = "() => capsMed.annotate.drawBitmap.reduce((n, v) => n + (v === 1), 0)"
 
@@ -638,14 +643,9 @@ class TestOtherOrders:
     def test_the_model_of_a_round_that_is_over_is_told(self, page: Page) -> None:
         """Its stream breaks off at once."""
         over = False
-        about = {
-            "round": 1, "job": "a" * 32, "corrected": 2, "trained_on": 1, "held_out": 1,
-            "model": "better", "accepted": True, "message": None, "dice": None, "before": None,
-            "changed": None,
-        }  # fmt: skip
 
         def rounds(route: Route) -> None:
-            route.fulfill(json={"rounds": [{**about, "state": "finished" if over else "training"}]})
+            route.fulfill(json={"rounds": [{**ROUND, "state": "finished" if over else "training"}]})
 
         def project(route: Route) -> None:
             found = route.fetch().json()
@@ -663,3 +663,12 @@ class TestOtherOrders:
         expect(page.locator(f"{VIEW} .rounds tr", has_text="in use")).to_have_count(1)
         expect(page.locator(f"{VIEW} .project .note")).to_contain_text("better", timeout=5000)
         page.unroute_all(behavior="wait")  # what is still asked for
+
+    def test_why_a_round_has_failed_is_told(self, page: Page) -> None:
+        why = "the data have errors: all of them"
+        failed = {**ROUND, "state": "failed", "message": why}
+        page.route(re.compile(r"/rounds$"), lambda route: route.fulfill(json={"rounds": [failed]}))
+        page.locator("nav a", has_text="Models").click()
+        page.locator("nav a", has_text="Annotate").click()
+        expect(page.locator(f"{VIEW} .rounds .why")).to_have_text(why)
+        page.unroute_all(behavior="wait")

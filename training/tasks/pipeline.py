@@ -220,9 +220,10 @@ def _check(dataset: TrainingData, console: Console) -> None:
             for line in lines:
                 print_line(console, line)
     if not dataset.trainable:
+        first = dataset.findings[0]  # an error: they come first
         raise InvalidInput(
-            f"{dataset.data}: the data have errors; correct those listed above "
-            f"(`caps-med data check {shlex.quote(str(dataset.data))}` shows them again)"
+            f"{dataset.data}: the data have errors, the first: {first}; {first.fix} "
+            f"(`caps-med data check {shlex.quote(str(dataset.data))}` shows all)"
         )
 
 

@@ -247,6 +247,19 @@ def test_pictures_and_volumes_are_not_learned_together(
     assert "pictures and" in refused.json()["detail"]
 
 
+def test_a_round_that_fails_names_the_images(client: httpx.Client, create: Create) -> None:
+    project = create(held_out="0.1")
+    (image, _), *_ = found = discs(4)
+    for number, (_, mask) in enumerate(found):
+        corrected(client, project, {f"same {number}.png": image}, mask)
+    begun = client.post(f"{project}/learn", data=TINY)
+    assert begun.status_code == 202, begun.text
+    until(lambda: finished(client, project))
+    told = last_round(client, project)["message"]
+    assert "contradiction: same" in told
+    assert "is the same image as same" in told
+
+
 def exported(client: httpx.Client, project: str, folder: Path) -> dict[str, Any]:
     """The description of nnU-Net's layout, which is unpacked."""
     packed = client.get(f"{project}/export").content
