@@ -119,7 +119,8 @@ class Projects:
                 DICOM series are one image, called like their folder. Of a folder all images are
                 taken, and those of the folders in it. A header such as x.mhd is sent with its
                 voxels.
-            labels: label maps of some of them, called like their images.
+            labels: label maps of some of them, called like their images; ``a.seg.nrrd`` is called
+                like ``a.nrrd``, and ``a.png`` like nnU-Net's ``a_0000.png``.
             author: of the label maps.
             patient: whose images all of them are, in any words, such as a pseudonym. Images of one
                 patient, also those of several calls, are held out together.
@@ -288,14 +289,11 @@ def _named(paths: Sequence[Path]) -> Iterator[tuple[str, Sequence[Place]]]:
 
 def _paired(names: Sequence[str], labels: Sequence[Path]) -> dict[str, Path]:
     """The label map of each image that has one, by the image's name."""
-    from caps_med.batch.cases import split_suffix
+    from caps_med.batch.cases import called_like
 
-    called: dict[str, list[str]] = {}
-    for name in names:
-        called.setdefault(split_suffix(name)[0], []).append(name)
-    found: dict[str, Path] = {}
+    images, found = called_like(names), dict[str, Path]()
     for label in labels:
-        alike = called.get(split_suffix(label.name)[0], [])
+        alike = images(label.name)
         if len(alike) != 1:
             whose = "several images are" if alike else "no image is"
             raise ValueError(f"labels: {whose} called like {label.name}")

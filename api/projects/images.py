@@ -24,8 +24,9 @@ from api.projects.patience import patiently
 from api.projects.records import Image, LabelVersion, Project
 from api.projects.store import ProjectStore
 from api.projects.strategies import place_in_order
+from caps_med.batch.cases import called_like, split_suffix
 from caps_med.errors import CapsMedError, InvalidParameter
-from caps_med.images import CODECS, MedicalImage, encode_image
+from caps_med.images import MedicalImage, encode_image
 from caps_med.images.codecs import zipped
 from caps_med.images.codecs.nifti import has_one_member
 from caps_med.images.codecs.registry import codec_of_content
@@ -55,11 +56,8 @@ class Upload:
 
     @property
     def stem(self) -> str:
-        """`shown_name` without the suffixes of image files."""
-        name = self.shown_name
-        suffixes = (suffix for codec in CODECS.values() for suffix in codec.read_suffixes)
-        found = [suffix for suffix in suffixes if name.lower().endswith(suffix)]
-        return name[: len(name) - max(map(len, found), default=0)]
+        """`shown_name` without the suffix of an image file."""
+        return split_suffix(self.shown_name)[0]
 
 
 class ProjectImages:
@@ -106,8 +104,8 @@ class ProjectImages:
         for upload in images:
             image, content = await self._checked(project, upload, model, choice)
             found.append((replace(image, patient=patient), content))
-            if upload.stem in maps:
-                made[image.id] = await self._labels(project, image, maps[upload.stem])
+            if upload.shown_name in maps:
+                made[image.id] = await self._labels(project, image, maps[upload.shown_name])
         return await to_thread.run_sync(lambda: self._keep(project, found, made, author))
 
     async def _checked(
@@ -224,16 +222,16 @@ def _about(upload: Upload, error: CapsMedError) -> CapsMedError:
 
 
 def _paired(images: Sequence[Upload], labels: Sequence[Upload]) -> dict[str, Upload]:
-    """The label maps by the stem of their image."""
-    stems = [upload.stem for upload in images]
-    found: dict[str, Upload] = {}
+    """The label maps by the name of their image."""
+    alike, found = called_like(image.shown_name for image in images), dict[str, Upload]()
     for upload in labels:
-        if stems.count(upload.stem) != 1 or upload.stem in found:
+        names = alike(upload.shown_name)
+        if len(names) != 1 or names[0] in found:
             raise InvalidParameter(
                 f"labels: {upload.shown_name} belongs to no image of this request: give it the "
                 "name of its image, and send one label map per image"
             )
-        found[upload.stem] = upload
+        found[names[0]] = upload
     return found
 
 

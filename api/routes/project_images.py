@@ -56,8 +56,8 @@ async def add(
     labels: Annotated[
         list[UploadFile] | None,
         File(
-            description="Label maps of some of them, called like their images: these count as "
-            "corrected."
+            description="Label maps of some of them, called like their images (a.seg.nrrd like "
+            "a.nrrd, a.png also like a_0000.png): these count as corrected."
         ),
     ] = None,
     patient: Annotated[

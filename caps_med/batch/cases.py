@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,6 +61,9 @@ class Case:
 
 #: Names of the tables.
 RESERVED = ("cases",)
+#: The channel's number at the end of a file name, as nnU-Net and the Medical Segmentation
+#: Decathlon have it.
+CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")
 
 
 def split_suffix(name: str) -> tuple[str, str]:
@@ -73,6 +77,32 @@ def split_suffix(name: str) -> tuple[str, str]:
         if name.lower().endswith(suffix) and len(name) > len(suffix):
             return name[: -len(suffix)], suffix
     return name, ""
+
+
+def called_like(images: Iterable[str]) -> Callable[[str], Sequence[str]]:
+    """Which of the images, by their file names, a label map's file is called like.
+
+    3D Slicer's ``a.seg.nrrd`` is called like ``a.nrrd``, and ``b.png`` like nnU-Net's
+    ``b_0000.png``, unless another image is.
+
+    >>> found = called_like(["a.nrrd", "b_0000.png", "c.png", "c_0000.png"])
+    >>> found("a.seg.nrrd"), found("b.png"), found("c.tif"), found("d.png")
+    (['a.nrrd'], ['b_0000.png'], ['c.png'], ())
+    """
+    named: dict[str, list[str]] = {}
+    numbered: dict[str, list[str]] = {}
+    for image in images:
+        stem = split_suffix(image)[0]
+        named.setdefault(stem, []).append(image)
+        if found := CHANNEL.fullmatch(stem):
+            numbered.setdefault(found["case"], []).append(image)
+
+    def alike(label: str) -> Sequence[str]:
+        stem = split_suffix(label)[0]
+        plain = stem.removesuffix(".seg")
+        return named.get(stem) or named.get(plain) or numbered.get(plain) or ()
+
+    return alike
 
 
 def with_unambiguous_names(

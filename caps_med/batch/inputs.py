@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from caps_med.batch.cases import Case, split_suffix
+from caps_med.batch.cases import CHANNEL, Case, split_suffix
 from caps_med.batch.places import (
     absolute,
     common_folder,
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 #: Suffixes of a text file that lists inputs, one a line.
 LIST_SUFFIXES = (".txt", ".lst")
 _START = 2**10
-#: The channel's number at the end of a file name, as nnU-Net and the Medical Segmentation
-#: Decathlon have it.
-_CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")
 
 
 @dataclass(frozen=True)
@@ -267,7 +263,7 @@ def _picture_cases(files: Sequence[Place], root: Place, channels: int) -> Iterat
     grouped: dict[Place, dict[int, Place]] = defaultdict(dict)
     for file in files if channels > 1 else ():
         stem, suffix = split_suffix(file.name)
-        if match := _CHANNEL.fullmatch(stem):
+        if match := CHANNEL.fullmatch(stem):
             grouped[file.with_name(match["case"] + suffix)][int(match["number"])] = file
     whole = {name: group for name, group in grouped.items() if len(group) == channels}
     in_groups = {file for group in whole.values() for file in group.values()}

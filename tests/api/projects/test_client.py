@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -152,3 +154,20 @@ def test_many_images_are_added_by_several_requests(server: Running, tmp_path: Pa
         with pytest.raises(ValueError, match=r"labels: 2\.png and 2\.png belong to one image"):
             projects.add(project, images[:3], [folder / "2.png", images[2]])
         assert len([*projects.images(project)]) == 19 + 16
+
+
+def test_what_a_project_exports_is_added_to_another(server: Running, tmp_path: Path) -> None:
+    for i, (image, mask) in enumerate(discs(2)):
+        for folder, content in (("images", image), ("labels", mask)):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / f"{i}.png").write_bytes(content)
+    with Client(server.address) as client:
+        project = client.projects.create("one", "discs")["id"]
+        client.projects.add(project, [tmp_path / "images"], [*(tmp_path / "labels").iterdir()])
+        packed = client.projects.export(project)
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            archive.extractall(tmp_path)
+        other = client.projects.create("another", "discs")["id"]
+        labels = [*(tmp_path / "labelsTr").iterdir()]
+        added = client.projects.add(other, [tmp_path / "imagesTr"], labels)
+    assert [one["state"] for one in added] == ["corrected", "corrected"]

@@ -286,6 +286,9 @@ def test_labels_that_come_with_their_images_are_corrections(
     assert client.get(f"{project}/images").json() == {"images": [], "next": None}
     (view,) = upload(client, project, {"a.png": image}, {"a.png": mask}).json()["images"]
     assert (view["state"], view["version"]) == ("corrected", 1)
+    images = {"b_0000.png": image, "c.png": image, "c_0000.png": image}
+    added = upload(client, project, images, {"b.png": mask, "c.png": mask}).json()["images"]
+    assert [one["state"] for one in added] == ["corrected", "corrected", "unlabelled"]
 
 
 @pytest.mark.parametrize("strategy", ["random", "uncertainty", "diversity"])
