@@ -214,9 +214,13 @@ def test_a_volume_is_corrected_by_keyboard(
         found: int = page.evaluate(PAINTED)
         return found
 
+    place = page.locator(f"{VIEW} .place")
+    expect(place).to_contain_text("background")
     assert press("Space") == 21  # a dot of five pixels across
+    expect(place).to_contain_text("disc")
     assert press("t", "Shift+ArrowDown", "Shift+ArrowDown", "Shift+ArrowDown") == 21  # too dark
     assert press("ArrowUp", "ArrowUp", "ArrowUp", "t", "e", "Space") == 0
+    expect(place).to_contain_text("background")
     assert press("Control+z", "Control+z") == 0
     assert press("Control+y") == 21
     assert press("f", "0", "Space") == 0  # the region is background again
