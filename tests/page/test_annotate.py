@@ -676,3 +676,18 @@ class TestOtherOrders:
         page.locator("nav a", has_text="Annotate").click()
         expect(page.locator(f"{VIEW} .rounds .why")).to_have_text(why)
         page.unroute_all(behavior="wait")
+
+    def test_what_was_chosen_at_random_for_want_of_scores_is_told(self, page: Page) -> None:
+        used = "random"
+
+        def chosen(route: Route) -> None:
+            route.fulfill(json={**route.fetch().json(), "strategy": used})
+
+        page.route(re.compile(r"/next\?"), chosen)
+        page.locator(f"{VIEW} .next").click()
+        expect(page.locator(SAID)).to_contain_text("at random: the model has no scores")
+        used = "uncertainty"
+        page.locator(f"{VIEW} .next").click()
+        expect(page.locator(SAID)).to_have_count(0)
+        expect(page.locator(STANDING)).to_be_visible()
+        page.unroute_all(behavior="wait")

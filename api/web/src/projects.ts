@@ -85,8 +85,8 @@ export async function upload(id: string, files: readonly File[], patient: string
   return { all, not };
 }
 
-/** The image to look at next, none of `skip`; undefined if all are corrected, or others have them. */
-export async function next(id: string, strategy: Strategy, author: string, skip: readonly string[]): Promise<{ image: Image; strategy: Strategy; reason: string } | undefined> {
+/** The image to look at next, none of `skip`, and how it was chosen; undefined if all are corrected, or others have them. */
+export async function next(id: string, strategy: Strategy, author: string, skip: readonly string[]): Promise<{ image: Image; strategy: Strategy } | undefined> {
   const answer = await call(`${at(id, '/next')}?${query({ strategy, author, skip: skip.slice(0, MOST_SKIPPED) })}`);
   return answer.status === 204 ? undefined : answer.json();
 }
