@@ -36,6 +36,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 _LONGEST_STEM = 60
 #: Of nnU-Net's cross-validation.
 _FOLDS = 5
+#: Formats of pictures whose numbers PNG holds; floats, for one, it does not.
+_LIKE_PNG = {"png", "jpeg", "bmp"}
 
 
 def check_exportable(store: ProjectStore, project: Project, layout: Layout) -> None:
@@ -68,18 +70,22 @@ async def archive(
     """The pieces of the zip.
 
     Images that are deleted meanwhile are left out, and of the layout nnunet those that are
-    corrected meanwhile and of another kind than the first.
+    corrected meanwhile and of another kind than the first, or have numbers that its format may not
+    hold.
     """
     stream = _Pieces()
+    formats = await to_thread.run_sync(projects.store.formats, project.id)
+    pictures = "png" if formats <= _LIKE_PNG else "tiff"
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as packed:
         first, groups = None, dict[str, str]()  # of the images by the stems of their files
         async for image in _corrected(projects, project):
             first = first or image
-            if layout == "nnunet" and _kind(image) != _kind(first):
+            form = None if layout == "pairs" else _form(image, pictures)
+            if form and (_kind(image) != _kind(first) or not _holds(form, image)):
                 continue
             try:
                 files = await patiently(
-                    engine, partial(_files, projects, project, engine, image, layout)
+                    engine, partial(_files, projects, project, engine, image, form)
                 )
             except Refusal:  # deleted meanwhile
                 continue
@@ -90,7 +96,8 @@ async def archive(
             groups[_stem(image)] = group_of(image)
         if layout == "nnunet" and first is not None:
             names = await _channel_names(engine, project, first)
-            description = _description(project, names, len(groups), first)
+            suffix = CODECS[_form(first, pictures)].suffixes[0]
+            description = _description(project, names, len(groups), suffix)
             _add(packed, "dataset.json", json.dumps(description, indent=2).encode())
             if splits := _splits(groups, project.seed):
                 _add(packed, SPLITS, json.dumps(splits, indent=2).encode())
@@ -109,27 +116,46 @@ async def _corrected(projects: Projects, project: Project) -> AsyncIterator[Imag
 
 
 async def _files(
-    projects: Projects, project: Project, engine: Engine, image: Image, layout: Layout
+    projects: Projects, project: Project, engine: Engine, image: Image, form: str | None
 ) -> list[tuple[str, bytes]]:
-    """Name and content of an image, of nnU-Net's layout of each of its channels, and label map."""
+    """Name and content of an image, of nnU-Net's layout of each of its channels, and label map.
+
+    Args:
+        form: the format of nnU-Net's layout; None for pairs, which are as they are kept.
+    """
     label = await to_thread.run_sync(projects.annotations.label, image)
-    form = format_of(image) if layout == "nnunet" else image.format
     content = await to_thread.run_sync(projects.images.content, image.project, image.file)
+    marked = await to_thread.run_sync(projects.images.content, image.project, label.file)
+    stem, kept = _stem(image), format_of(image)
+    if form is None:
+        stem = f"{_folder(image)}{stem}"
+        suffixes = [CODECS[one].suffixes[0] for one in (image.format, kept)]
+        return [(f"images/{stem}{suffixes[0]}", content), (f"labels/{stem}{suffixes[1]}", marked)]
     contents = [content]
-    if form != image.format or (layout == "nnunet" and not _in_one_file(image)):
+    if form != image.format or not _in_one_file(image):
         decoded = await engine.decode([content], "image")
         parts = [decoded] if _in_one_file(image) else _channels(decoded)
         contents = [await engine.run("encode", partial(encode_image, one, form)) for one in parts]
-    marked = await to_thread.run_sync(projects.images.content, image.project, label.file)
-    if layout == "nnunet" and tuple(project.labels) != tuple(range(len(project.labels))):
-        marked = await engine.run("encode", partial(_counted, projects, project, image, label))
-    suffix, kept = CODECS[form].suffixes[0], CODECS[format_of(image)].suffixes[0]
-    stem = _stem(image)
-    if layout == "pairs":
-        stem = f"{_folder(image)}{stem}"
-        return [(f"images/{stem}{suffix}", content), (f"labels/{stem}{kept}", marked)]
+    if form != kept or tuple(project.labels) != tuple(range(len(project.labels))):
+        counted = partial(_counted, projects, project, image, label, form)
+        marked = await engine.run("encode", counted)
+    suffix = CODECS[form].suffixes[0]
     named = [(f"imagesTr/{stem}_{k:04}{suffix}", one) for k, one in enumerate(contents)]
-    return [*named, (f"labelsTr/{stem}{kept}", marked)]
+    return [*named, (f"labelsTr/{stem}{suffix}", marked)]
+
+
+def _form(image: Image, pictures: str) -> str:
+    """The format of an image in nnU-Net's layout, in which all files have one.
+
+    Args:
+        pictures: the format of pictures.
+    """
+    return pictures if len(image.shape) == 2 else "nifti"
+
+
+def _holds(form: str, image: Image) -> bool:
+    """Whether a format surely holds the numbers of an image."""
+    return form != "png" or image.format in _LIKE_PNG
 
 
 def _stem(image: Image) -> str:
@@ -157,11 +183,13 @@ def _in_one_file(image: Image) -> bool:
     return _kind(image) == (2, COLOURS) or image.channels == 1
 
 
-def _counted(projects: Projects, project: Project, image: Image, label: LabelVersion) -> bytes:
+def _counted(
+    projects: Projects, project: Project, image: Image, label: LabelVersion, form: str
+) -> bytes:
     """A label map with the places of its ids in the project's labels, which nnU-Net wants."""
     found = projects.annotations.read(image, label)
     classes = np.searchsorted([*project.labels], found.array)
-    return encode_image(found.with_array(smallest_unsigned(classes)), format_of(image))
+    return encode_image(found.with_array(smallest_unsigned(classes)), form)
 
 
 def _channels(image: MedicalImage) -> list[MedicalImage]:
@@ -181,7 +209,7 @@ async def _channel_names(engine: Engine, project: Project, image: Image) -> Sequ
 
 
 def _description(
-    project: Project, names: Sequence[str], count: int, image: Image
+    project: Project, names: Sequence[str], count: int, suffix: str
 ) -> dict[str, object]:
     """What nnU-Net wants to know of a data set.
 
@@ -189,7 +217,7 @@ def _description(
 
     Args:
         names: of the channels.
-        image: one of them; all have the same axes and channels.
+        suffix: of all files.
     """
     return {
         "name": project.name,
@@ -197,7 +225,7 @@ def _description(
         "labels": {"background": 0}
         | {name: k for k, name in enumerate(project.foreground.values(), start=1)},
         "numTraining": count,
-        "file_ending": CODECS[format_of(image)].suffixes[0],
+        "file_ending": suffix,
     }
 
 

@@ -160,6 +160,12 @@ class ProjectStore:
         with self.database.connection() as connection:
             return {(int(row[0]), int(row[1])) for row in connection.execute(query, (project,))}
 
+    def formats(self, project: str) -> set[str]:
+        """The formats that its corrected images have."""
+        query = "SELECT DISTINCT format FROM images WHERE project = ? AND state = 'corrected'"
+        with self.database.connection() as connection:
+            return {str(form) for (form,) in connection.execute(query, (project,))}
+
     def label(self, image: str, version: int | None = None) -> LabelVersion | None:
         """A version of an image's label map; None for the present one."""
         if version is None:

@@ -279,6 +279,22 @@ def test_colours_are_one_file_of_nnunet(
     assert len([*(tmp_path / "imagesTr").iterdir()]) == 1
 
 
+def test_numbers_that_png_does_not_hold_are_tiff_for_nnunet(
+    client: httpx.Client, create: Create, tmp_path: Path
+) -> None:
+    project, ((grey, mask), (other, _)) = create(), discs(2)
+    floats = read_image(grey, kind="image").array.astype(np.float32) * 16 - 50
+    corrected(client, project, {"a.tif": encode_image(MedicalImage(floats), "tiff")}, mask)
+    corrected(client, project, {"b.png": other}, mask)
+    assert exported(client, project, tmp_path)["file_ending"] == ".tif"
+    data = open_dataset(tmp_path)
+    assert not [one for one in data.findings if one.severity == "error"]
+    (image, label), (second, _) = map(data.read, data.cases)
+    assert (image.array == floats).all()
+    assert (label.array == read_image(mask, kind="labels").array).all()
+    assert (second.array == read_image(other).array).all()
+
+
 def test_other_channels_are_a_file_each_of_nnunet(
     client: httpx.Client, create: Create, own_models: Path, tmp_path: Path
 ) -> None:
