@@ -19,6 +19,12 @@ const inside = (at: readonly number[], size: Voxel): boolean => at.every((place,
 export const between = (values: ArrayLike<number>, low: number, high: number): Allowed =>
   (index) => (values[index] as number) >= low && (values[index] as number) <= high;
 
+/** The brighter half of a window, up to the brightest value there is; of few digits, but none of which the brightest is left out. */
+export function brighter(low: number, high: number, brightest = high): [number, number] {
+  const rounded = (value: number) => Number(value.toPrecision(4));
+  return [rounded((low + high) / 2), Math.max(rounded(brightest), brightest)];
+}
+
 /** A round dot of `diameter` voxels in the slice across `normal`. */
 export function dot({ labels, size }: LabelMap, center: Voxel, normal: Normal, diameter: number, label: number, allowed = anywhere): void {
   const [across, up] = inPlane(normal);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { around, between, changedSlices, dot, fill, interpolate, type LabelMap, line, type Normal, signedDistance, type Voxel } from '../src/editing.js';
+import { around, between, brighter, changedSlices, dot, fill, interpolate, type LabelMap, line, type Normal, signedDistance, type Voxel } from '../src/editing.js';
 
 const empty = (size: Voxel): LabelMap => ({ labels: new Uint8Array(size[0] * size[1] * size[2]), size });
 /** A map of one slice, from its rows. */
@@ -27,6 +27,13 @@ describe('a brush', () => {
     const map = empty([9, 5, 1]);
     for (const at of line([0, 0, 0], [8, 4, 0])) dot(map, at, 2, 1, 1);
     expect(new Set([...map.labels].flatMap((value, i) => (value ? [i % 9] : []))).size).toBe(9);
+  });
+});
+
+describe('a range of intensities', () => {
+  it('begins as the brighter half of the window, with the brightest value in it', () => {
+    expect(brighter(100, 3000.04, 12344)).toEqual([1550, 12344]);
+    expect(brighter(0, 0.123456, 0.123456)).toEqual([0.06173, 0.1235]);
   });
 });
 
