@@ -77,6 +77,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         await app.state.inference_jobs.close()
         warming.cancel()
         watching.cancel()
+        await asyncio.wait({warming, watching})
         engine.decoders.close()
 
     app = FastAPI(

@@ -19,6 +19,7 @@ from api.budget import Busy, Claim, Cost, pinned
 from api.engine.calls import ModelCall
 from api.engine.devices import Streams
 from api.metrics import Metrics
+from api.threads import run_to_the_end
 from caps_med.inference import Model
 from caps_med.inference.passes import cancelled_unless
 
@@ -56,8 +57,11 @@ class Places:
         self._semaphore.release()
 
     async def thread(self, work: Callable[[], T]) -> T:
-        """Run blocking work on a thread of its own, and on a GPU on a stream of its own."""
-        return await to_thread.run_sync(self._streams.on_one(work), limiter=self._limiter)
+        """Run blocking work on a thread of its own, and on a GPU on a stream of its own.
+
+        Whoever is cancelled waits for its end: a process that ends while PyTorch computes aborts.
+        """
+        return await run_to_the_end(self._streams.on_one(work), limiter=self._limiter)
 
     async def background(self, work: Callable[[], T]) -> T:
         """Run long work on a thread of its own; between two passes it calls `give_way`.

@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 
 import caps_med
+from api.app import create_app
 from api.engine import Apply, Busy, Cost, Engine
+from api.engine import engine as engine_module
 from api.engine.calls import Segment
 from api.engine.queue import ModelQueue, Places
 from api.metrics import Metrics
@@ -104,6 +106,30 @@ def test_who_comes_in_the_moment_a_runner_ends_is_not_left_waiting(models: Path)
         return await asyncio.wait_for(one_after_another(), 30)
 
     assert run_async(bounded()) == [0, 1, 2, 3, 4]
+
+
+def test_a_service_that_is_stopped_while_it_warms_up_waits_for_the_pass(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends while PyTorch computes in a thread aborts."""
+    begun, release, ended = (threading.Event() for _ in range(3))
+
+    def slow_pass(_: Model) -> None:
+        begun.set()
+        assert release.wait(60)
+        ended.set()
+
+    monkeypatch.setattr(engine_module, "_run_once", slow_pass)
+    app = create_app(Settings(models=models, preload=(NAME,)))
+
+    async def stopped() -> None:
+        async with app.router.lifespan_context(app):
+            await asyncio.to_thread(begun.wait, 60)
+            stopping = asyncio.get_running_loop().call_later(0.2, release.set)
+        assert ended.is_set()
+        stopping.cancel()
+
+    run_async(stopped())
 
 
 def test_work_in_the_background_and_requests_take_turns() -> None:
