@@ -111,7 +111,7 @@ def tile(
     """How a warp or more share the votes of a position: sizes of the axes, positions, warps.
 
     Output types are shared before atoms, for the threads that share a capsule's atoms all compute
-    its softmax. A thread holds up to twice `thread_votes` rather than share with another warp.
+    its softmax. A thread holds up to twice `thread_votes` rather than share input types, too.
     """
     PI, PJ, PA = (triton.next_power_of_2(n) for n in (input_types, output_types, atoms))
     V = min(PA, _VECTOR_BYTES // itemsize)
@@ -121,8 +121,8 @@ def tile(
     while votes > thread_votes * TL * AL and AL < PA // V and TL * AL < _MOST_LANES:
         AL *= 2
     block, threads = max(1, _WARP // (TL * AL)), max(_WARP, TL * AL)
-    while votes * block > 2 * thread_votes * threads and threads < _MOST_LANES:
-        threads *= 2
+    while votes * block > 2 * thread_votes * threads and (block > 1 or threads < _MOST_LANES):
+        block, threads = (block // 2, threads) if block > 1 else (1, 2 * threads)
     sizes = {"PI": PI, "T": PJ // TL, "TL": TL, "VECTORS": PA // (AL * V), "AL": AL, "V": V}
     return sizes, block, threads // _WARP
 

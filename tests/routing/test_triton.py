@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -26,6 +28,7 @@ CASES = [
     Case("inputs", iterations=5, I=2, J=2, S=(2, 3)),
     Case("inputs", I=16, J=2, S=(5,)),
     Case("outputs", iterations=2, I=16, J=3, A=5, S=(5,)),
+    Case("inputs", I=300, J=1, A=16, S=(5,)),
 ]
 
 
@@ -117,6 +120,22 @@ def check_all() -> None:
         check(case, "cpu")
     check_bfloat16(CASES[0], "cpu")
     check_far("cpu")
+
+
+@needs_triton
+def test_threads_hold_few_votes_of_many_types() -> None:
+    from caps_med.routing.triton_backend import tile
+
+    for shape in itertools.product((1, 3, 8, 300), (1, 5, 64), (1, 12, 64)):
+        for itemsize, most in itertools.product((2, 4), (32, 64)):
+            sizes, block, warps = tile(*shape, itemsize, most)
+            votes = math.prod(sizes.values())
+            padded = (sizes["PI"], sizes["T"] * sizes["TL"], votes // math.prod(
+                sizes[name] for name in ("PI", "T", "TL")))  # fmt: skip
+            assert all(n <= m < 2 * n for n, m in zip(shape, padded, strict=True))
+            assert sizes["AL"] * sizes["TL"] <= 32 * warps <= 512
+            held = votes * block / (32 * warps)
+            assert held <= 2 * most or (block, warps) == (1, 16)
 
 
 INTERPRETED = """
