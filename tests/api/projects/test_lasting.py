@@ -134,6 +134,9 @@ def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
     async def write(folder: Path, *_: object) -> None:
         folder.mkdir()
 
+    async def load(_: str) -> None:
+        pass
+
     def edited(*_: object) -> None:
         asked.set()
         assert left.wait(PATIENCE)
@@ -143,10 +146,12 @@ def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
     jobs = Jobs(Settings(models=tmp_path / "models"), Metrics())
     unused = cast(Any, object())
     annotations = cast(Any, SimpleNamespace(label=lambda image: store.label(image.id)))
-    learning = Learning(store, unused, jobs, unused, annotations, unused)
+    engine = cast(Any, SimpleNamespace(load=load))
+    learning = Learning(store, engine, jobs, unused, annotations, unused)
 
     async def leave() -> None:
         learns = asyncio.create_task(learning.learn(project, Caller(), {}))
+        learns.add_done_callback(lambda _: asked.set())  # if it fails before
         await asyncio.to_thread(asked.wait, PATIENCE)
         learns.cancel()
         left.set()
