@@ -152,14 +152,17 @@ def classifiers(where: Device, results: dict[str, Any]) -> list[dict[str, Any]]:
 
 def routing(where: Device, results: dict[str, Any]) -> dict[str, Any]:
     """Each layer's routing alone."""
-    rate = results.get("ceilings", {}).get("copy_bytes_per_s") or copy_rate(where)
-    return measure_routing(where, rate)
+    return measure_routing(where, _copy_rate(where, results))
 
 
 def tiles(where: Device, results: dict[str, Any]) -> dict[str, Any]:
     """See `measure_tiles`."""
-    rate = results.get("ceilings", {}).get("copy_bytes_per_s") or copy_rate(where)
-    return measure_tiles(where, rate)
+    return measure_tiles(where, _copy_rate(where, results))
+
+
+def _copy_rate(where: Device, results: dict[str, Any]) -> float:
+    """As measured in this run, now if it has not been."""
+    return results.get("ceilings", {}).get("copy_bytes_per_s") or copy_rate(where)
 
 
 def serving(where: Device, results: dict[str, Any]) -> dict[str, Any]:

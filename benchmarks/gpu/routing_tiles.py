@@ -51,16 +51,12 @@ def measure_tiles(where: Device, rate: float) -> dict[str, Any]:
         work: {name: statistics.geometric_mean(values) for name, values in by_tile.items()}
         for work, by_tile in shares.items()
     }
-    best = {work: max(means.items(), key=_share)[0] for work, means in found.items()}
+    best = {work: max(means, key=means.__getitem__) for work, means in found.items()}
     for work, means in found.items():
         for name, mean in means.items():
             mark = "  the best" if name == best[work] else ""
             print(f"   {work:10}{name:46}{mean:.3f} of the copy rate{mark}", flush=True)
     return {"shares": found, "best": best}
-
-
-def _share(of_name: tuple[str, float]) -> float:
-    return of_name[1]
 
 
 def _typed(where: Device) -> Iterator[Votes]:
