@@ -75,6 +75,8 @@ def main() -> None:
     parser.add_argument("--set", dest="settings", action="append", default=[])
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    repository = ModelRepository(options.work / "models")
+    repository.check_name(options.name)
     task, folder = TASKS["synthesis"], _folder(options.work, options.name)
     planned = {"data": "axons", "seed": 0, "crop": 128, "batch_size": 4, "fibres": False,
                "augmentation": {"flip_rows": 0.5}, "validated": VALIDATED,
@@ -87,7 +89,6 @@ def main() -> None:
     cost = Cost(minutes=round(_minutes(folder), 1), peak_mb=round(peak))
     (folder.path / "cost.json").write_text(cost.model_dump_json())
     command = shlex.join(["python", "-m", "benchmarks.tstr.generators", *sys.argv[1:]])
-    repository = ModelRepository(options.work / "models")
     publish(repository, options.name, [(network, samples)], recipe, command)
 
 
