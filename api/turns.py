@@ -8,8 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from api.budget import Busy
+from anyio import CapacityLimiter, to_thread
+
+from api.budget import Busy, Claim, pinned
+
+T = TypeVar("T")
 
 #: Seconds in which what a client has taken is half forgotten.
 HALF_LIFE = 30.0
@@ -43,11 +48,46 @@ class Turns:
     def __init__(
         self, places: int, length: int, what: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._what = what
+        self._what, self._places = what, places
         self._free, self._length, self._clock = places, length, clock
+        self._limiter: CapacityLimiter | None = None
         self._waiting: list[Turn] = []
         self._running: Counter[str] = Counter()
         self._taken: dict[str, tuple[float, float]] = {}  # seconds, when they were counted
+
+    async def run(self, claim: Claim | None, size: int, work: Callable[[], T]) -> T:
+        """The result of blocking work, in a thread, once it is its turn.
+
+        Whoever is cancelled meanwhile leaves at once; the place is free when the thread has ended.
+
+        Args:
+            claim: of its request, whose client takes the place.
+            size: of its file, in bytes.
+
+        Raises:
+            Busy: the queue is full.
+        """
+
+        def pinned_work() -> T:
+            with pinned(claim):
+                return work()
+
+        turn = await self.take(claim.client if claim else "", size)
+        running = asyncio.ensure_future(self.in_thread(pinned_work))
+
+        def ended(running: asyncio.Future[T]) -> None:
+            self.give(turn)
+            if not running.cancelled():
+                running.exception()  # which nobody waits for if the client has left
+
+        running.add_done_callback(ended)
+        return await asyncio.shield(running)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """The result of blocking work, in one of as many threads as there are places."""
+        if self._limiter is None:
+            self._limiter = CapacityLimiter(self._places)
+        return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def take(self, client: str, size: int) -> Turn:
         """Wait for a place; `give` it back.

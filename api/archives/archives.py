@@ -7,11 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import anyio
-from anyio import to_thread
-
 from api.access.rights import require_scope
-from api.budget import current, pinned
+from api.budget import current
 from api.record import note
 from api.settings import Settings
 from api.turns import Turns
@@ -43,9 +40,7 @@ class Archives:
             require_extra("dicomweb", "an archive")
         self._configured = settings.archives
         self._bounds = settings.archive_bounds
-        self._places = settings.archives_at_once
-        self._turns = Turns(self._places, settings.max_queue, "an archive")
-        self._limiter: anyio.CapacityLimiter | None = None
+        self._turns = Turns(settings.archives_at_once, settings.max_queue, "an archive")
 
     @property
     def names(self) -> list[str]:
@@ -110,26 +105,8 @@ class Archives:
             if claim is not None:
                 claim.add(size)
 
-        def run() -> T:
-            with pinned(claim):
-                return work(admit)
-
-        turn = await self._turns.take(claim.client if claim else "", 1)
-        done = asyncio.ensure_future(self._in_thread(run))
-
-        def ended(done: asyncio.Future[T]) -> None:
-            self._turns.give(turn)
-            if not done.cancelled():
-                done.exception()  # which nobody waits for if the client has left
-
-        done.add_done_callback(ended)
         try:
-            return await asyncio.shield(done)
+            return await self._turns.run(claim, 1, lambda: work(admit))
         except asyncio.CancelledError:
             left.set()
             raise
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(self._places)
-        return await to_thread.run_sync(work, limiter=self._limiter)

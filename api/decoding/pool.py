@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import queue
 from collections.abc import Callable
 from typing import TypeVar
 
-import anyio
-from anyio import to_thread
-
-from api.budget import Claim, pinned
+from api.budget import Claim
 from api.decoding.choice import NOTHING, Choice
 from api.decoding.decoder import Decoder, NoDecoder
 from api.decoding.wire import FilesOfImages
@@ -41,14 +37,12 @@ class DecodePool:
         self._free: queue.LifoQueue[Decoder | None] = queue.LifoQueue()
         for _ in range(decoders):
             self._free.put(None)
-        self._decoders = decoders
         self._running: set[Decoder] = set()
         self._turns = Turns(decoders, length, "a decoder")
-        self._limiter: anyio.CapacityLimiter | None = None
 
     async def start(self) -> None:
         """Start a decoder now, so that the first request need not wait for it."""
-        await self._in_thread(lambda: self._give(self._take()))
+        await self._turns.in_thread(lambda: self._give(self._take()))
 
     async def decode(
         self,
@@ -98,21 +92,8 @@ class DecodePool:
     ) -> T:
         """Let a decoder work on a file, once its turn has come."""
         self._limits.check_file(len(content))
-
-        def worked() -> T:
-            with pinned(claim):
-                return self._with_decoder(work)
-
-        turn = await self._turns.take(claim.client if claim else "", len(content))
-        working = asyncio.ensure_future(self._in_thread(worked))
-
-        def ended(done: asyncio.Future[T]) -> None:
-            self._turns.give(turn)
-            if not done.cancelled():
-                done.exception()  # which nobody waits for if the client has left
-
-        working.add_done_callback(ended)
-        return await asyncio.shield(working)  # a client that leaves still occupies its decoder
+        # a client that leaves still occupies its decoder
+        return await self._turns.run(claim, len(content), lambda: self._with_decoder(work))
 
     def pids(self) -> list[int]:
         """The processes that are alive now."""
@@ -123,11 +104,6 @@ class DecodePool:
         for decoder in tuple(self._running):
             decoder.kill()
         self._running.clear()
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(self._decoders)
-        return await to_thread.run_sync(work, limiter=self._limiter)
 
     def _with_decoder(self, work: Callable[[Decoder], T]) -> T:
         decoder = self._take()
