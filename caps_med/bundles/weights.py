@@ -95,8 +95,5 @@ def fill(network: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 def sha256(path: Path) -> str:
     """The file's SHA-256 in hexadecimal."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,9 +10,10 @@ from typing import cast
 
 from torch import Tensor
 
+from caps_med.bundles.weights import sha256
 from caps_med.errors import InvalidInput
 from caps_med.importers.hdf5 import read_keras_weights
-from caps_med.importers.imported import Imported, sha256_of
+from caps_med.importers.imported import Imported
 from caps_med.importers.matching import Slot, check_project, match
 from caps_med.networks import CapsNet, build_network
 
@@ -44,7 +45,7 @@ def read_capsnet(path: Path | str, iterations: int = 3) -> Imported:
     network = cast(CapsNet, build_network("CapsNet", arguments))
     slots = [_slot(key, tensor, network) for key, tensor in network.state_dict().items()]
     network.load_state_dict(match(_PROJECT, tensors, slots, optional={}).state)
-    return Imported(network.eval(), "CapsNet", arguments, path.name, sha256_of(path))
+    return Imported(network.eval(), "CapsNet", arguments, path.name, sha256(path))
 
 
 def _canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,9 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from caps_med.bundles.shapes import Shape
+from caps_med.bundles.weights import sha256
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.importers.checkpoints import read_checkpoint
-from caps_med.importers.imported import Imported, sha256_of
+from caps_med.importers.imported import Imported
 from caps_med.importers.matching import Slot, check_project, match
 from caps_med.networks import build_network
 from caps_med.networks.base import Output
@@ -104,7 +105,7 @@ def read_capspix2pix(
         "CapsPix2Pix",
         arguments,
         path.name,
-        sha256_of(path),
+        sha256(path),
         matched.unused,
         _warnings(tensors),
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from caps_med.bundles.shapes import Shape
@@ -33,12 +31,3 @@ class Imported:
     sha256: str
     unused: Mapping[str, Shape] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-
-
-def sha256_of(path: Path) -> str:
-    """Hex digest of a file, read in pieces."""
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while piece := file.read(2**20):
-            digest.update(piece)
-    return digest.hexdigest()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from torch import Tensor
 
+from caps_med.bundles.weights import sha256
 from caps_med.importers.hdf5 import read_keras_weights
-from caps_med.importers.imported import Imported, sha256_of
+from caps_med.importers.imported import Imported
 from caps_med.importers.matching import Slot, match
 from caps_med.networks import build_network
 from caps_med.networks.segcaps import Variant
@@ -38,7 +39,7 @@ def read_segcaps(path: Path | str, variant: Variant = "r3") -> Imported:
     slots = [_slot(key, tensor) for key, tensor in network.state_dict().items()]
     matched = match("SegCaps R3/R1 (Keras)", read_keras_weights(path), slots, optional={})
     network.load_state_dict(matched.state)
-    return Imported(network.eval(), "SegCaps", arguments, path.name, sha256_of(path))
+    return Imported(network.eval(), "SegCaps", arguments, path.name, sha256(path))
 
 
 def _slot(key: str, tensor: Tensor) -> Slot:
