@@ -12,6 +12,9 @@ from caps_med.bundles.metadata import Color, Refinement
 from caps_med.inference import Model
 from caps_med.inference.precision import Precision
 
+#: Times of a job in its document, which pydantic makes of seconds since 1970.
+TIMES = ("created", "started", "finished")
+
 
 class ModelSummary(BaseModel):
     """One model in the list."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pydantic import BaseModel, Field
 
 from api.background.job import InferenceJob, State
 from api.background.jobs import InferenceJobs
+from api.schemas import TIMES
 
 
 class Steps(BaseModel):
@@ -44,10 +45,7 @@ class InferenceJobView(BaseModel):
         position, wait = jobs.wait(job)
         problem = job.problem
         return cls(
-            **{key: getattr(job, key) for key in ("id", "state", "operation", "model")},
-            created=_when(job.created) or datetime.now(UTC),
-            started=_when(job.started),
-            finished=_when(job.finished),
+            **{key: getattr(job, key) for key in ("id", "state", "operation", "model", *TIMES)},
             position=position,
             seconds_to_start=_rounded(wait),
             seconds_left=_rounded(job.seconds_left),
@@ -57,10 +55,6 @@ class InferenceJobView(BaseModel):
             code=problem.get("code"),
             error=problem.get("detail"),
         )
-
-
-def _when(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _rounded(seconds: float | None) -> float | None:

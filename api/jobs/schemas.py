@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, Field
 
 from api.jobs.job import Job, Options, State
 from api.jobs.service import Jobs
+from api.schemas import TIMES
 
 
 class JobView(BaseModel):
@@ -61,10 +62,9 @@ class JobView(BaseModel):
         position, wait = jobs.wait(job)
         left = progress.now.pop("seconds_left", None)
         return cls(
-            **{key: getattr(job, key) for key in ("id", "state", "task", "name", "options")},
-            created=_when(job.created) or datetime.now(UTC),
-            started=_when(job.started),
-            finished=_when(job.finished),
+            **{
+                key: getattr(job, key) for key in ("id", "state", "task", "name", "options", *TIMES)
+            },
             position=position,
             seconds_to_start=wait,
             seconds_left=left if job.state == "running" else None,
@@ -99,7 +99,3 @@ class JobLog(BaseModel):
     """The end of a job's log."""
 
     lines: list[str]
-
-
-def _when(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

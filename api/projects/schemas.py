@@ -56,7 +56,7 @@ class ProjectView(BaseModel):
             colors={
                 str(label): tuple(label_colors(label).tolist()) for label in project.foreground
             },
-            created=when(project.created),
+            created=datetime.fromtimestamp(project.created, UTC),
             counts=counts,
             bytes=project.bytes,
             scoring=Scored(scored=total - store.unscored(project.id), total=total),
@@ -108,6 +108,7 @@ class ImageView(BaseModel):
                     "format",
                     "patient",
                     "held_out",
+                    "created",  # seconds since 1970, of which pydantic makes a time
                 )
             },
             uncertainty=None if image.uncertainty is None else round(image.uncertainty, 6),
@@ -115,7 +116,6 @@ class ImageView(BaseModel):
             spacing=image.spacing,
             held_by=image.holder if held else None,
             warnings=list(image.warnings),
-            created=when(image.created),
         )
 
 
@@ -155,13 +155,9 @@ class LabelView(BaseModel):
     @classmethod
     def of(cls, label: LabelVersion) -> LabelView:
         """The version."""
-        names = ("version", "kind", "author", "model", "parent", "changed", "sha256")
+        names = ("version", "kind", "author", "model", "created", "parent", "changed", "sha256")
         warnings = list(label.warnings)
-        return cls(
-            **{name: getattr(label, name) for name in names},
-            created=when(label.created),
-            warnings=warnings,
-        )
+        return cls(**{name: getattr(label, name) for name in names}, warnings=warnings)
 
 
 class LabelList(BaseModel):
@@ -204,8 +200,7 @@ class RoundView(BaseModel):
     @classmethod
     def of(cls, one: Round) -> RoundView:
         """The round as it is now."""
-        given = {name: getattr(one, name) for name in cls.model_fields if name != "created"}
-        return cls(**given, created=when(one.created))
+        return cls(**{name: getattr(one, name) for name in cls.model_fields})
 
 
 class RoundList(BaseModel):
@@ -216,8 +211,3 @@ class RoundList(BaseModel):
 
 #: States of rounds that are not finished.
 OPEN: tuple[RoundState, ...] = ("training", "evaluating")
-
-
-def when(seconds: float) -> datetime:
-    """Seconds since 1970 as a time."""
-    return datetime.fromtimestamp(seconds, UTC)
