@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +26,8 @@ from caps_med.errors import InvalidParameter
 from caps_med.native.processor import has_fused_additions
 from caps_med.routing.backends import active_backend, in_graph, is_transformed
 
+C = TypeVar("C")
+
 Convolution = nn.Conv2d | nn.Conv3d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
 # MONAI's `Conv` factory holds the same tables; importing it takes longer than torch itself.
@@ -40,9 +44,7 @@ def conv_type(spatial_dims: int) -> type[nn.Conv2d | nn.Conv3d]:
     Raises:
         InvalidParameter: another number of axes.
     """
-    if spatial_dims not in _CONV:
-        raise InvalidParameter(f"spatial_dims={spatial_dims}: must be 2 or 3")
-    return _CONV[spatial_dims]
+    return _over_axes(_CONV, spatial_dims)
 
 
 def transposed_conv_type(spatial_dims: int) -> type[nn.ConvTranspose2d | nn.ConvTranspose3d]:
@@ -51,9 +53,13 @@ def transposed_conv_type(spatial_dims: int) -> type[nn.ConvTranspose2d | nn.Conv
     Raises:
         InvalidParameter: another number of axes.
     """
-    if spatial_dims not in _TRANSPOSED_CONV:
+    return _over_axes(_TRANSPOSED_CONV, spatial_dims)
+
+
+def _over_axes(types: Mapping[int, C], spatial_dims: int) -> C:
+    if spatial_dims not in types:
         raise InvalidParameter(f"spatial_dims={spatial_dims}: must be 2 or 3")
-    return _TRANSPOSED_CONV[spatial_dims]
+    return types[spatial_dims]
 
 
 class _Pointwise(_ConvNd):
@@ -131,8 +137,7 @@ def tiled_conv_type(spatial_dims: int) -> type[nn.Conv2d | nn.Conv3d]:
     Raises:
         InvalidParameter: another number of axes.
     """
-    conv_type(spatial_dims)
-    return _TILED[spatial_dims]
+    return _over_axes(_TILED, spatial_dims)
 
 
 def tiled_transposed_conv_type(
@@ -143,8 +148,7 @@ def tiled_transposed_conv_type(
     Raises:
         InvalidParameter: another number of axes.
     """
-    transposed_conv_type(spatial_dims)
-    return _TILED_TRANSPOSED[spatial_dims]
+    return _over_axes(_TILED_TRANSPOSED, spatial_dims)
 
 
 def vote_conv_type(spatial_dims: int, kernel_size: int) -> type[nn.Conv2d | nn.Conv3d]:
@@ -156,8 +160,7 @@ def vote_conv_type(spatial_dims: int, kernel_size: int) -> type[nn.Conv2d | nn.C
     Raises:
         InvalidParameter: another number of axes.
     """
-    tiled = tiled_conv_type(spatial_dims)
-    return _POINTWISE[spatial_dims] if kernel_size == 1 else tiled
+    return _over_axes(_POINTWISE if kernel_size == 1 else _TILED, spatial_dims)
 
 
 def geometry_of(layer: _ConvNd) -> Geometry:
