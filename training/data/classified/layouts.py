@@ -42,6 +42,7 @@ from training.data.layouts.naming import (
     is_image_name,
     is_label_name,
     unnumbered,
+    visible_folders,
     without,
 )
 
@@ -176,14 +177,14 @@ def class_folders(folder: Path) -> ClassifiedImages | None:
     """
     if not folder.is_dir() or _pair_names(folder):
         return None
-    divided = [f for f in _folders(folder) if f.name.lower() in PARTS]
+    divided = [f for f in visible_folders(folder) if f.name.lower() in PARTS]
     parts = [(f, PARTS[f.name.lower()]) for f in divided] if divided else [(folder, None)]
-    classes = dict.fromkeys(f.name for parent, _ in parts for f in _folders(parent))
+    classes = dict.fromkeys(f.name for parent, _ in parts for f in visible_folders(parent))
     found: list[Found] = []
     unusable: list[Unpaired] = []
     masks: list[Path] = []
     for parent, part in parts:
-        for each in _folders(parent):
+        for each in visible_folders(parent):
             files, bad = entries(each)
             unusable += bad
             stems = {entry.stem for entry in files}
@@ -225,7 +226,7 @@ def hint(path: Path) -> str:
         return f"{failed[0]}."
     if pair := _pair_names(path):
         return f"{pair} are folders of images and label maps, for segmentation, and not of classes."
-    folders = [folder for folder in _folders(path) if entries(folder)[0]]
+    folders = [folder for folder in visible_folders(path) if entries(folder)[0]]
     if len(folders) == 1 or (not folders and entries(path, deep=False)[0]):
         where = f"in {folders[0].name}/" if folders else "in no folder of a class"
         return (
@@ -357,7 +358,3 @@ def _is_mask(stem: str, stems: Collection[str]) -> bool:
     """Whether a file is one of the label maps, perhaps numbered ones, of an image beside it."""
     names = (stem, unnumbered(stem))
     return any(is_label_name(name) and without(LABEL_WORDS, name) in stems for name in names)
-
-
-def _folders(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.is_dir() and p.name[0] != ".")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from caps_med.errors import InvalidInput
 from training.data.cases import PARTS, Cases, Unpaired
-from training.data.layouts.naming import entries, is_label_name
+from training.data.layouts.naming import entries, is_label_name, visible_folders
 from training.data.layouts.pairing import Pairing, finished, paired
 
 #: Words in folder names; a word for labels takes precedence (``image_masks`` holds labels).
@@ -60,7 +60,10 @@ def folder_pairs(folder: Path) -> list[tuple[Path, Path]]:
         InvalidInput: several folders could contain the images or the label maps.
     """
     return list(_pairs(folder)) or [
-        pair for part in _folders(folder) if part.name.lower() in _PARTS for pair in _pairs(part)
+        pair
+        for part in visible_folders(folder)
+        if part.name.lower() in _PARTS
+        for pair in _pairs(part)
     ]
 
 
@@ -101,7 +104,7 @@ def _as_cases(folder: Path, layout: str, pairing: Pairing, unusable: list[Unpair
 
 def _pairs(folder: Path) -> Iterator[tuple[Path, Path]]:
     """The folder of images and the folder of label maps, if both exist."""
-    candidates = _folders(folder)
+    candidates = visible_folders(folder)
     by_name = {candidate.name.lower(): candidate for candidate in candidates}
     if all(name in by_name for name in _USUAL):
         yield by_name[_USUAL[0]], by_name[_USUAL[1]]
@@ -122,7 +125,3 @@ def _pairs(folder: Path) -> Iterator[tuple[Path, Path]]:
 
 def _words(folder: Path) -> set[str]:
     return {word.lower() for word in _WORD.findall(folder.name)}
-
-
-def _folders(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.is_dir() and p.name[0] != ".")

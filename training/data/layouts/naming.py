@@ -93,6 +93,11 @@ def visible_files(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(names) if name[0] != "."]
 
 
+def visible_folders(folder: Path) -> list[Path]:
+    """The folders in a folder itself, by name, but for hidden ones."""
+    return sorted(p for p in folder.iterdir() if p.is_dir() and p.name[0] != ".")
+
+
 def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpaired]]:
     """The images below a folder, with stems relative to it, and those that cannot be read."""
     found: list[Entry] = []
