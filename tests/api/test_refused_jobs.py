@@ -59,7 +59,7 @@ class Refusing:
         raise AssertionError("no job is cancelled here")
 
 
-class House:
+class Server:
     """A supervisor whose clock goes on when it is told."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, *identities: str) -> None:
@@ -89,90 +89,90 @@ class House:
 def test_pauses_grow_up_to_a_bound_and_the_reason_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house = House(tmp_path, monkeypatch, A)
-    house.place.refusals[A] = StartRefused("the cluster refuses the token: set RAY_AUTH_MODE")
+    server = Server(tmp_path, monkeypatch, A)
+    server.place.refusals[A] = StartRefused("the cluster refuses the token: set RAY_AUTH_MODE")
     with caplog.at_level(logging.WARNING, "caps_med.jobs"):
-        house.go_on(1420)
-    times = [when for when, _ in house.place.asked]
+        server.go_on(1420)
+    times = [when for when, _ in server.place.asked]
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert pauses[:9] == [FIRST * 2**n for n in range(9)]
     assert set(pauses[9:]) == {LONGEST} and len(pauses) > 11
-    assert (house.job().state, house.job().error) == ("queued", str(house.place.refusals[A]))
-    assert house.log().count("the cluster refuses the token") == 1
+    assert (server.job().state, server.job().error) == ("queued", str(server.place.refusals[A]))
+    assert server.log().count("the cluster refuses the token") == 1
     assert len(caplog.records) == 1
 
 
 def test_what_runs_at_last_has_no_error_and_the_next_starts_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path, monkeypatch, A, B)
-    house.place.refusals = {A: StartRefused("away"), B: StartRefused("away")}
-    house.go_on(100)
-    house.place.refusals.clear()
-    house.go_on(LONGEST)
-    assert [house.job(x).state for x in (A, B)] == ["running", "running"]
-    assert [house.job(x).error for x in (A, B)] == [None, None]
-    (first, _), (second, _) = house.place.asked[-2:]
+    server = Server(tmp_path, monkeypatch, A, B)
+    server.place.refusals = {A: StartRefused("away"), B: StartRefused("away")}
+    server.go_on(100)
+    server.place.refusals.clear()
+    server.go_on(LONGEST)
+    assert [server.job(x).state for x in (A, B)] == ["running", "running"]
+    assert [server.job(x).error for x in (A, B)] == [None, None]
+    (first, _), (second, _) = server.place.asked[-2:]
     assert second - first <= 1
 
 
 def test_a_refused_job_does_not_hold_up_others_and_one_is_tried_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path, monkeypatch, A, B, C)
-    house.place.refusals = {A: StartRefused("no"), B: StartRefused("no")}
-    house.go_on(4)
-    assert [job for _, job in house.place.asked][:3] == [A, B, C]
-    assert house.job(C).state == "running"
+    server = Server(tmp_path, monkeypatch, A, B, C)
+    server.place.refusals = {A: StartRefused("no"), B: StartRefused("no")}
+    server.go_on(4)
+    assert [job for _, job in server.place.asked][:3] == [A, B, C]
+    assert server.job(C).state == "running"
 
 
 def test_a_job_that_can_never_start_fails_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path, monkeypatch, A, B)
-    house.place.refusals[A] = StartRefused("answered 400: invalid runtime_env", permanent=True)
-    house.go_on(2)
-    job = house.job()
+    server = Server(tmp_path, monkeypatch, A, B)
+    server.place.refusals[A] = StartRefused("answered 400: invalid runtime_env", permanent=True)
+    server.go_on(2)
+    job = server.job()
     assert (job.state, job.code) == ("failed", "not_started")
     assert job.error == "answered 400: invalid runtime_env"
-    assert house.job(B).state == "running"
-    assert [identity for _, identity in house.place.asked] == [A, B]
+    assert server.job(B).state == "running"
+    assert [identity for _, identity in server.place.asked] == [A, B]
 
 
 @pytest.mark.parametrize(("permanent", "starts"), [(False, 6), (True, 1)])
 def test_a_job_that_is_accepted_but_never_begins(
     permanent: bool, starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path, monkeypatch, A)
-    house.place.ended[A] = StartRefused("no node has 64 CPUs", permanent=permanent)
-    house.go_on(40)
-    assert len(house.place.asked) == starts
-    assert house.job().error == "no node has 64 CPUs"
-    assert house.job().state == ("failed" if permanent else "queued")
+    server = Server(tmp_path, monkeypatch, A)
+    server.place.ended[A] = StartRefused("no node has 64 CPUs", permanent=permanent)
+    server.go_on(40)
+    assert len(server.place.asked) == starts
+    assert server.job().error == "no node has 64 CPUs"
+    assert server.job().state == ("failed" if permanent else "queued")
     if not permanent:
-        assert house.log().count("no node has 64 CPUs") == 1
+        assert server.log().count("no node has 64 CPUs") == 1
 
 
 def test_a_job_of_which_nothing_is_known_does_not_hold_up_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path, monkeypatch, A, B, C)
-    house.go_on(1)
-    assert [house.job(one).state for one in (A, B, C)] == ["running", "running", "queued"]
-    house.place.unknown[A] = PlaceUnavailable("answered 500", for_all=False)
-    house.place.ended[B] = StartRefused("400", permanent=True)
+    server = Server(tmp_path, monkeypatch, A, B, C)
+    server.go_on(1)
+    assert [server.job(one).state for one in (A, B, C)] == ["running", "running", "queued"]
+    server.place.unknown[A] = PlaceUnavailable("answered 500", for_all=False)
+    server.place.ended[B] = StartRefused("400", permanent=True)
     with pytest.raises(PlaceUnavailable, match="answered 500"):  # the service logs it
-        house.supervisor.tick()
-    assert [house.job(one).state for one in (A, B, C)] == ["running", "failed", "running"]
+        server.supervisor.tick()
+    assert [server.job(one).state for one in (A, B, C)] == ["running", "failed", "running"]
 
 
 def test_nothing_is_asked_nor_started_where_nothing_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path, monkeypatch, A)
-    house.go_on(1)
-    house.store.add(B, "segmentation", "mine", "discs", False, Options())
-    house.place.unknown[A] = PlaceUnavailable("away", for_all=True)
+    server = Server(tmp_path, monkeypatch, A)
+    server.go_on(1)
+    server.store.add(B, "segmentation", "mine", "discs", False, Options())
+    server.place.unknown[A] = PlaceUnavailable("away", for_all=True)
     with pytest.raises(PlaceUnavailable, match="away"):
-        house.supervisor.tick()
-    assert [house.job(one).state for one in (A, B)] == ["running", "queued"]
+        server.supervisor.tick()
+    assert [server.job(one).state for one in (A, B)] == ["running", "queued"]
