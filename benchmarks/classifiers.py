@@ -12,14 +12,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
 
-from benchmarks.measure import alternate, ratio, resident_megabytes
+from benchmarks.measure import alternate, peak_beyond_idle, ratio
 from benchmarks.published import dense_published
 from benchmarks.subjects import without_routing
 from caps_med.layers import matrix
@@ -153,12 +152,7 @@ def _printed(row: dict[str, Any]) -> dict[str, Any]:
 
 def _main(network: str, implementation: str, batch: str) -> None:
     step_job(network, implementation, BATCH)()  # code that loads on the first call
-    run = step_job(network, implementation, int(batch))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    idle = resident_megabytes("VmRSS")
-    run()
-    run()  # Adam's state exists only from the second step on
-    print(resident_megabytes("VmHWM") - idle)
+    print(peak_beyond_idle(step_job(network, implementation, int(batch)), times=2))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-import sys
 import tempfile
 from argparse import Namespace
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.options import benchmark_parser
+from benchmarks.processes import COMMAND
 from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec, WeightsProvenance
 from caps_med.bundles.writer import write_bundle
 from caps_med.networks import build_network
@@ -72,9 +72,8 @@ def write_model(models: Path, classes: int, atoms: int, neighbours: int) -> None
 
 def segmented(work: Path) -> tuple[float, float]:
     """Peak of the resident memory in MB, and processor seconds, of the command."""
-    program = str(Path(sys.executable).parent / "caps-med")
     asked = ["segment", str(work / "ct.nii.gz"), "--model", "ct", "--models", str(work)]
-    command = [program, *asked, "--out", str(work / "labels.nii.gz")]
+    command = [COMMAND, *asked, "--out", str(work / "labels.nii.gz")]
     subprocess.run(command, check=True, capture_output=True, env=os.environ)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime

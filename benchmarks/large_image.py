@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import statistics
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 
 import caps_med
-from benchmarks.measure import alternate, resident_megabytes
+from benchmarks.measure import alternate, peak_beyond_idle
 from caps_med.allocator import keep_freed_memory
 from caps_med.images import MedicalImage
 from caps_med.inference.passes import in_passes
@@ -30,10 +29,8 @@ def main() -> None:
     small, large = (MedicalImage(rng.uniform(0, 1, (1, edge, edge)).astype(np.float32),
                                  format="npy") for edge in (64, 2048))  # fmt: skip
     model.segment(small)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    idle = resident_megabytes("VmRSS")
-    model.segment(large)
-    print(f"2048 x 2048: {resident_megabytes('VmHWM') - idle:.0f} MB beyond the idle process")
+    peak = peak_beyond_idle(partial(model.segment, large))
+    print(f"2048 x 2048: {peak:.0f} MB beyond the idle process")
     network = SegCaps().eval()
     slices = {edge: torch.rand(1, 1, edge, edge) for edge in (256, 1024)}
 

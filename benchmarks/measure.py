@@ -65,14 +65,22 @@ def resident_megabytes(field: str) -> float:
     raise RuntimeError(f"/proc/self/status has no {field}: peak memory needs Linux")
 
 
-def _main(network: Network, implementation: str, size: str, work: Work) -> None:
-    job(network, implementation, WARM_UP, work)()  # code that loads on the first call
-    run = job(network, implementation, int(size), work)
+def peak_beyond_idle(run: Callable[[], object], times: int = 1) -> float:
+    """Megabytes of memory at the peak of a job, beyond what this process holds before it.
+
+    Args:
+        times: how often it runs; 2 for training steps, as Adam's state exists only from the second.
+    """
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
     idle = resident_megabytes("VmRSS")
-    run()
-    run()  # Adam's state exists only from the second step on
-    print(resident_megabytes("VmHWM") - idle)
+    for _ in range(times):
+        run()
+    return resident_megabytes("VmHWM") - idle
+
+
+def _main(network: Network, implementation: str, size: str, work: Work) -> None:
+    job(network, implementation, WARM_UP, work)()  # code that loads on the first call
+    print(peak_beyond_idle(job(network, implementation, int(size), work), times=2))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ half with the model, and prints Dice and CPU minutes.
 
 from __future__ import annotations
 
-import resource
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from PIL import Image
 
 import caps_med
 from benchmarks.options import benchmark_parser
+from benchmarks.processes import COMMAND, children_seconds
 from training.evaluation.dice import mean_dice
 
 
@@ -40,16 +39,15 @@ def measure(images: Path, work: Path, more: list[str]) -> None:
     half = image.shape[1] // 2
     write(work / "left", image[:, :half], mask[:, :half])
     write(work / "right", image[:, half:], mask[:, half:])
-    program = [str(Path(sys.executable).parent / "caps-med"), "train", "segmentation",
-               "--network", "segcaps"]  # fmt: skip
+    program = [COMMAND, "train", "segmentation", "--network", "segcaps"]
     places = ["--models", str(work / "models"), "--runs", str(work / "runs")]
     command = [*program, "--data", str(work / "left"), "--name", "nuclei", *places, *more]
     subprocess.run(command, check=True)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    minutes = children_seconds() / 60
     model = caps_med.load_model("nuclei", work / "models")
     found = model.segment(work / "right" / "images" / "half.tif").array[0] > 0
     score = mean_dice(found, mask[:, half:], [1])
-    print(f"right half: Dice {score:.3f}; {(used.ru_utime + used.ru_stime) / 60:.1f} CPU minutes")
+    print(f"right half: Dice {score:.3f}; {minutes:.1f} CPU minutes")
 
 
 def write(folder: Path, image: np.ndarray, mask: np.ndarray) -> None:

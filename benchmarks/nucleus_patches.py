@@ -10,9 +10,7 @@ an image when patches are held out, and the right half says nothing about other 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.options import benchmark_parser
+from benchmarks.processes import COMMAND, children_seconds
 
 NETWORKS = ("efficient", "cnn")
 MEASURES = ("accuracy", "balanced_accuracy", "auroc")
@@ -68,13 +67,13 @@ def cut(images: Path, work: Path, part: str) -> str:
 def measured(work: Path, network: str, seed: int, epochs: int) -> str:
     """Train on one half, score on the other."""
     name, models = f"{network}-{seed}", ("--models", work / "models")
-    before = _processor_seconds()
+    before = children_seconds()
     run(
         "train", "classification", "--network", network, "--data", work / "learned", "--name", name,
         "--seed", seed, "--epochs", epochs, "--batch-size", BATCH, *RECIPE, *models,
         "--runs", work / "runs",
     )  # fmt: skip
-    seconds = _processor_seconds() - before
+    seconds = children_seconds() - before
     report = work / f"report-{name}"
     run("evaluate", "--model", name, "--data", work / "scored", "--out", report, *models)
     found = json.loads((report / "summary.json").read_text())["scores"][0]
@@ -92,16 +91,10 @@ def measured(work: Path, network: str, seed: int, epochs: int) -> str:
 
 def run(*arguments: object) -> str:
     """What a command of caps-med prints."""
-    program = str(Path(sys.executable).parent / "caps-med")
     done = subprocess.run(
-        [program, *map(str, arguments)], check=True, stdout=subprocess.PIPE, text=True
+        [COMMAND, *map(str, arguments)], check=True, stdout=subprocess.PIPE, text=True
     )
     return done.stdout
-
-
-def _processor_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ compiled into an empty folder each time.
 from __future__ import annotations
 
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.options import benchmark_parser
+from benchmarks.processes import children_seconds
 from benchmarks.serving import serving
 from caps_med import MedicalImage, samples
 
@@ -71,16 +71,10 @@ def _measured(jobs: Mapping[str, Callable[[], None]]) -> dict[str, float]:
     """Processor time of each job's processes, in seconds."""
     seconds = {}
     for name, run in jobs.items():
-        before = _processor_time()
+        before = children_seconds()
         run()
-        seconds[name] = _processor_time() - before
+        seconds[name] = children_seconds() - before
     return seconds
-
-
-def _processor_time() -> float:
-    """Of the child processes that have ended, and of theirs."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _python(code: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:

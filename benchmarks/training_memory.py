@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import nibabel
 import numpy as np
 
 from benchmarks.options import benchmark_parser
+from benchmarks.processes import COMMAND
 
 EDGE = 96
 RESULTS = Path(__file__).parent / "results" / "training-memory.json"
@@ -62,7 +62,7 @@ def write_volumes(root: Path, count: int) -> Path:
 
 def peak_megabytes(data: Path, work: Path) -> float:
     """Peak resident memory of one training command."""
-    program = [str(Path(sys.executable).parent / "caps-med"), "train", "segmentation"]
+    program = [COMMAND, "train", "segmentation"]
     places = ["--models", str(work / "models"), "--runs", str(work / "runs")]
     short = ["--epochs", "1", "--steps", "3", "--batch-size", "2", "--crop", "64", "--atoms", "4"]
     command = [*program, "--data", str(data), "--name", "balls", "--dims", "2d", *places, *short]

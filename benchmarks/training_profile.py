@@ -9,7 +9,6 @@ validation, pictures, checkpoints, publishing. What a stage calls counts for the
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from monai.inferers import SimpleInferer
 from rich.console import Console
 
 from benchmarks.options import benchmark_parser
+from benchmarks.processes import COMMAND
 from caps_med.losses import CapsuleSegmentationLoss
 from training.data import open_dataset
 from training.engine.progress import ProgressReporter
@@ -123,7 +123,7 @@ def trained(task: str, data: Path, work: Path, overrides: Mapping[str, Any]) -> 
 
 def draw_phantoms(folder: Path, count: int) -> Path:
     """Labelled images of axons."""
-    program = [str(Path(sys.executable).parent / "caps-med"), "data", "phantoms"]
+    program = [COMMAND, "data", "phantoms"]
     asked = ["--kind", "axons", "--count", str(count), "--out", str(folder)]
     subprocess.run([*program, *asked], check=True, capture_output=True)
     return folder

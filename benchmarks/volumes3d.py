@@ -9,7 +9,6 @@ prints Dice on the half that was not trained on.
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +17,9 @@ import nibabel
 import numpy as np
 
 from benchmarks.options import benchmark_parser
+from benchmarks.processes import COMMAND
 from training.data.mni152 import template_volumes
+from training.evaluation.dice import mean_dice
 
 
 def main() -> None:
@@ -43,15 +44,14 @@ def measure(work: Path, more: list[str]) -> None:
             file = work / "data" / kind / f"{name}.nii.gz"
             nibabel.save(nibabel.Nifti1Image(array[part], affine), file)
     nibabel.save(nibabel.Nifti1Image(volume, affine), work / "whole.nii.gz")
-    program = str(Path(sys.executable).parent / "caps-med")
     places = ["--models", str(work / "models")]
-    training = [program, "train", "segmentation", "--data", str(work / "data"), "--name", "head",
+    training = [COMMAND, "train", "segmentation", "--data", str(work / "data"), "--name", "head",
                 "--network", "segcaps", "--dims", "3d", "--runs", str(work / "runs"), *places,
                 *more]  # fmt: skip
     subprocess.run(training, check=True)
     start = time.perf_counter()
     whole, out = str(work / "whole.nii.gz"), work / "tissue.nii.gz"
-    segment = [program, "segment", "--model", "head", whole, "--out", str(out), "--overwrite",
+    segment = [COMMAND, "segment", "--model", "head", whole, "--out", str(out), "--overwrite",
                *places]  # fmt: skip
     subprocess.run(segment, check=True)
     spent = time.perf_counter() - start
@@ -59,13 +59,10 @@ def measure(work: Path, more: list[str]) -> None:
     np.testing.assert_equal(found.shape, volume.shape)
     np.testing.assert_array_equal(found.affine, affine)
     answer = np.asarray(found.dataobj)[half:]
-    dice = [
-        2 * ((answer == k) & (label[half:] == k)).sum()
-        / ((answer == k).sum() + (label[half:] == k).sum())
-        for k in (1, 2, 3)
-    ]  # fmt: skip
     names = ("fluid", "grey matter", "white matter")
-    scores = ", ".join(f"{n} {d:.3f}" for n, d in zip(names, dice, strict=True))
+    scores = ", ".join(
+        f"{name} {mean_dice(answer, label[half:], [k]):.3f}" for k, name in enumerate(names, 1)
+    )
     print(f"{volume.shape} in {spent:.0f} s, same shape and affine; unseen half: Dice {scores}")
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from benchmarks.tstr.volumes.data import Volume, padded
 from benchmarks.tstr.volumes.warps import recoloured, warped
+from training.evaluation.dice import mean_dice
 
 #: MONAI's BasicUNet in 3-D with half of its channels.
 FEATURES = (16, 16, 32, 64, 128, 16)
@@ -66,7 +67,7 @@ def dice_of_each(
         for one, volume in zip(image.split(1), tested, strict=True):
             answer = network(one).argmax(1)[0].cpu().numpy()
             inside = answer[tuple(slice(0, edge) for edge in volume.label.shape)]
-            found.append([_dice(inside == k, volume.label == k) for k in range(1, classes)])
+            found.append([mean_dice(inside, volume.label, [k]) for k in range(1, classes)])
     return found
 
 
@@ -91,8 +92,3 @@ def _batch(
         parts.append((images[chosen], labels[chosen]))
     image, label = (torch.cat(each) for each in zip(*parts, strict=True))
     return image, label
-
-
-def _dice(found: np.ndarray, wanted: np.ndarray) -> float:
-    total = int(found.sum() + wanted.sum())
-    return 1.0 if not total else 2 * int((found & wanted).sum()) / total
