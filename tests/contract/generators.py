@@ -1,4 +1,4 @@
-"""What every generator of a published size satisfies beside the contract of all networks."""
+"""What generators take, and what those of any size satisfy beside the contract of all networks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from tests.conftest import write_tiny
 from tests.contract.networks import Inputs, NetworkContract, assert_close
 
 
-class SizedGeneratorContract(NetworkContract):
-    """A generator that takes any size and is exported for 256 x 256 pixels."""
+class SynthesisContract(NetworkContract):
+    """A generator, which takes a label map and a noise vector."""
 
     channels = "label_channels"
-    small: Mapping[str, object] = {"width": 8}
-    sizes: ClassVar = [(17, 16), (8, 30), (1, 63)]
 
     def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
         assert isinstance(network, SynthesisNetwork)
@@ -33,6 +31,13 @@ class SizedGeneratorContract(NetworkContract):
         label = torch.rand(batch, network.label_channels, *size, generator=generator) > 0.6
         z = torch.randn(batch, network.noise_size, generator=generator)
         return label.float(), z
+
+
+class SizedGeneratorContract(SynthesisContract):
+    """A generator that takes any size and is exported for 256 x 256 pixels."""
+
+    small: Mapping[str, object] = {"width": 8}
+    sizes: ClassVar = [(17, 16), (8, 30), (1, 63)]
 
     def test_an_exported_program_gives_the_same_for_other_batches(self) -> None:
         network = self.network()

@@ -13,7 +13,13 @@ from torch import Tensor
 
 from caps_med.bundles.export import export_program
 from caps_med.errors import InvalidParameter
-from caps_med.networks import NETWORKS, CapsuleNetwork, batching, build_network
+from caps_med.networks import (
+    NETWORKS,
+    CapsuleNetwork,
+    SegmentationNetwork,
+    batching,
+    build_network,
+)
 
 Inputs = tuple[Tensor, ...]
 #: A small capsule network is the same network: every layer, fewer atoms.
@@ -22,19 +28,22 @@ TOLERANCE = 1e-5
 
 
 class NetworkContract:
-    """Subclasses set `name`, `channels` (the argument with the input's), and give `inputs`.
+    """Subclasses set `name`, and `channels` and `inputs` where the input is no image.
 
-    `small` are the arguments that make the network small, the first of them its width.
+    `channels` is the argument with the number of the input's channels. `small` are the arguments
+    that make the network small, the first of them its width.
     """
 
     name: str
-    channels: str
+    channels = "in_channels"
     small: Mapping[str, object]
     arguments: Mapping[str, object] = {}
 
     def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
         """Pseudo-random inputs of `network`: the image-like one first."""
-        raise NotImplementedError
+        assert isinstance(network, SegmentationNetwork)
+        generator = torch.Generator().manual_seed(sum(size))
+        return (torch.rand(batch, network.in_channels, *size, generator=generator),)
 
     def network(self, **arguments: object) -> CapsuleNetwork:
         torch.manual_seed(0)

@@ -15,25 +15,16 @@ from caps_med.networks import CapsPix2Pix, CapsuleNetwork, build_network
 from caps_med.networks.gan_layers import PlainLayer
 from caps_med.networks.noise import BroadcastConvNoise, FieldNoise
 from caps_med.networks.noise.fields import random_fields
+from tests.contract.generators import SynthesisContract
 from tests.contract.networks import (
     CapsuleNetworkContract,
-    Inputs,
-    NetworkContract,
     TracedNetworkContract,
     assert_close,
 )
 
 
-class GeneratorContract(CapsuleNetworkContract):
+class GeneratorContract(SynthesisContract, CapsuleNetworkContract):
     name = "CapsPix2Pix"
-    channels = "label_channels"
-
-    def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
-        assert isinstance(network, CapsPix2Pix)
-        generator = torch.Generator().manual_seed(sum(size))
-        label = torch.rand(batch, network.label_channels, *size, generator=generator) > 0.6
-        z = torch.randn(batch, network.noise_size, generator=generator)
-        return label.float(), z
 
     def head(self, network: CapsuleNetwork, last: Tensor) -> Tensor:
         assert isinstance(network, CapsPix2Pix)
@@ -100,14 +91,12 @@ class TestSmoothed(GeneratorContract):
             smoothed.resample_by("linear", "replicate")
 
 
-class TestPlain(NetworkContract):
+class TestPlain(SynthesisContract):
     """The ablation: convolutions in place of capsules."""
 
     name = "CapsPix2Pix"
-    channels = "label_channels"
     small: Mapping[str, object] = {"atoms": 4}
     arguments: Mapping[str, object] = {"capsules": False}
-    inputs = GeneratorContract.inputs
 
 
 class TestPlainSmoothed(TestPlain):

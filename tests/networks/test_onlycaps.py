@@ -13,7 +13,6 @@ from caps_med.layers import UnitCapsule
 from caps_med.networks import CapsuleNetwork, OnlyCaps, build_network, capsule_lengths
 from tests.contract.networks import (
     CapsuleNetworkContract,
-    Inputs,
     NetworkContract,
     TracedNetworkContract,
 )
@@ -21,28 +20,22 @@ from tests.contract.networks import (
 SMALL: Mapping[str, object] = {"atoms": 3}
 
 
-class _Images:
+class OnlyCapsContract(NetworkContract):
     name = "OnlyCaps"
-    channels = "in_channels"
     small = SMALL
 
-    def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
-        assert isinstance(network, OnlyCaps)
-        generator = torch.Generator().manual_seed(sum(size))
-        return (torch.rand(batch, network.in_channels, *size, generator=generator),)
 
-
-class TestOnlyCaps(_Images, CapsuleNetworkContract, TracedNetworkContract):
+class TestOnlyCaps(OnlyCapsContract, CapsuleNetworkContract, TracedNetworkContract):
     def head(self, network: CapsuleNetwork, last: Tensor) -> Tensor:
         return capsule_lengths(last).softmax(1)[:, 1:]
 
 
-class TestOnlyCapsWithUnitSquash(_Images, CapsuleNetworkContract):
+class TestOnlyCapsWithUnitSquash(OnlyCapsContract, CapsuleNetworkContract):
     arguments: Mapping[str, object] = {"squash": "unit"}
     head = TestOnlyCaps.head
 
 
-class TestPlainOnlyCaps(_Images, NetworkContract):
+class TestPlainOnlyCaps(OnlyCapsContract):
     arguments: Mapping[str, object] = {"capsules": False}
 
 

@@ -23,12 +23,6 @@ from tests.contract.networks import (
 
 class SegCapsContract(CapsuleNetworkContract):
     name = "SegCaps"
-    channels = "in_channels"
-
-    def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
-        assert isinstance(network, SegCaps)
-        generator = torch.Generator().manual_seed(sum(size))
-        return (torch.rand(batch, network.in_channels, *size, generator=generator),)
 
     def loss(self, network: CapsuleNetwork, inputs: Inputs) -> Tensor:
         (image,) = inputs
@@ -60,10 +54,8 @@ class TestPlainSegCaps(NetworkContract):
     """The ablation: convolutions in place of capsules."""
 
     name = "SegCaps"
-    channels = "in_channels"
     small: Mapping[str, object] = {"atoms": 4}
     arguments: Mapping[str, object] = {"capsules": False}
-    inputs = SegCapsContract.inputs
 
 
 def test_the_ablation_has_the_same_widths_and_no_capsules() -> None:

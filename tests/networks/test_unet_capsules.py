@@ -12,42 +12,32 @@ from torch import nn
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule
-from caps_med.networks import CapsuleNetwork, SegmentationNetwork, build_network
+from caps_med.networks import build_network
 from caps_med.networks.blocks import InstanceNorm
 from tests.contract.networks import (
-    Inputs,
     MappedCapsuleContract,
     NetworkContract,
     TracedNetworkContract,
 )
 
 
-class _Images:
-    channels = "in_channels"
-
-    def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
-        assert isinstance(network, SegmentationNetwork)
-        generator = torch.Generator().manual_seed(sum(size))
-        return (torch.rand(batch, network.in_channels, *size, generator=generator),)
-
-
-class TestConvCaps(_Images, MappedCapsuleContract, TracedNetworkContract):
+class TestConvCaps(MappedCapsuleContract, TracedNetworkContract):
     name = "ConvCaps"
     small: Mapping[str, object] = {"atoms": 2}
 
 
-class TestPlainConvCaps(_Images, NetworkContract):
+class TestPlainConvCaps(NetworkContract):
     name = "ConvCaps"
     small: Mapping[str, object] = {"atoms": 2}
     arguments: Mapping[str, object] = {"capsules": False}
 
 
-class TestUCaps(_Images, MappedCapsuleContract, TracedNetworkContract):
+class TestUCaps(MappedCapsuleContract, TracedNetworkContract):
     name = "UCaps"
     small: Mapping[str, object] = {"atoms": 1}
 
 
-class TestPlainUCaps(_Images, NetworkContract):
+class TestPlainUCaps(NetworkContract):
     name = "UCaps"
     small: Mapping[str, object] = {"atoms": 1}
     arguments: Mapping[str, object] = {"capsules": False}
