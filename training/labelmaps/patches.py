@@ -116,12 +116,12 @@ def _patch(row: int, column: int, size: int, name: str) -> Patch:
 
 def _free_corners(ids: Array, size: int) -> Array:
     """Upper left corners ``[N, 2]`` of all patches in the image without an object in the middle."""
+    from scipy.ndimage import maximum_filter
+
     if min(ids.shape) < size:
         return np.empty((0, 2), int)
     middle = max(1, round(_EMPTY * size))
-    sums = np.pad((ids > 0).astype(np.int64), ((1, 0), (1, 0))).cumsum(0).cumsum(1)
-    inside = sums[middle:, middle:] - sums[:-middle, middle:] - sums[middle:, :-middle]
-    inside += sums[:-middle, :-middle]  # [y, x]: pixels of objects in the square from there on
-    start = (size - middle) // 2
+    taken = maximum_filter(ids > 0, middle, mode="constant")
+    first = (size - middle) // 2 + middle // 2
     rows, columns = (edge - size + 1 for edge in ids.shape)
-    return np.argwhere(inside[start : start + rows, start : start + columns] == 0)
+    return np.argwhere(~taken[first : first + rows, first : first + columns])
