@@ -161,9 +161,9 @@ def compare(layers: list[tuple[Layer, Tensor]], rounds: int) -> dict[str, list[f
     return found
 
 
-def _repeated(jobs: Mapping[str, Run], times: int = 3) -> Iterator[tuple[str, Callable[[], None]]]:
+def _repeated(jobs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], None]]]:
     def repeat(run: Run) -> None:
-        for _ in range(times):
+        for _ in range(3):
             run()
 
     for name, run in jobs.items():

@@ -35,17 +35,17 @@ def sliced_fields(network: CapsPix2Pix, z: Tensor, size: int) -> Tensor:
     return torch.cat([network.noise.fields(vector[None], (size, size)) for vector in vectors])
 
 
-def filtered_fields(size: int, generator: torch.Generator | None = None) -> Tensor:
+def filtered_fields(size: int) -> Tensor:
     """Fields ``[D, F, H, W]`` of the same scales: white noise of the volume, filtered."""
     shape = (SLICES, size, size)
-    fields = [_filtered(shape, scale, generator) for scale in SCALES]
-    course, strength = (_filtered(shape, FIBRE_SCALE, generator) for _ in range(2))
+    fields = [_filtered(shape, scale) for scale in SCALES]
+    course, strength = (_filtered(shape, FIBRE_SCALE) for _ in range(2))
     ridges = torch.exp(-(THINNESS * course).square()) * strength.relu()
     return torch.stack([*fields, FIBRE_STRENGTH * ridges], 1)
 
 
-def _filtered(shape: tuple[int, int, int], scale: int, generator: torch.Generator | None) -> Tensor:
-    white = torch.randn(shape, generator=generator)
+def _filtered(shape: tuple[int, int, int], scale: int) -> Tensor:
+    white = torch.randn(shape)
     if scale == 1:
         return white
     axes = [torch.fft.fftfreq(n) for n in shape[:2]] + [torch.fft.rfftfreq(shape[2])]

@@ -11,8 +11,8 @@ from caps_med.routing.layout import widen
 _EPSILON = 1e-12
 
 
-def exponential_squash(capsules: Tensor, dim: int = -1) -> Tensor:
-    """Shrink each capsule to the length ``1 - exp(-|s|)`` and keep its direction.
+def exponential_squash(capsules: Tensor) -> Tensor:
+    """Shrink each capsule, ``[..., A]``, to the length ``1 - exp(-|s|)``, keep its direction.
 
     Mazzia, Salvetti & Chiaberge 2021, equation 3: more sensitive to short capsules than `squash`.
 
@@ -20,7 +20,7 @@ def exponential_squash(capsules: Tensor, dim: int = -1) -> Tensor:
     tensor([[0.5960, 0.7946]])
     """
     wide = widen(capsules)
-    length = (wide.square().sum(dim, keepdim=True) + _EPSILON).sqrt()
+    length = (wide.square().sum(-1, keepdim=True) + _EPSILON).sqrt()
     return (wide * (-torch.expm1(-length) / length)).to(capsules.dtype)
 
 

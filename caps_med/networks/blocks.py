@@ -136,17 +136,17 @@ def capsule_layer(
     spatial_dims: int,
     below: tuple[int, int],
     above: tuple[int, int],
-    kernel_size: int = 3,
     stride: int = 1,
 ) -> ConvCapsule | PlainCapsule:
-    """A capsule layer from types and atoms `below` to those `above`; without routing its ablation.
+    """A capsule layer of kernel 3 from types and atoms `below` to `above`; without routing its
+    ablation.
 
     >>> capsule_layer(None, 2, (8, 16), (8, 32), stride=2)(torch.rand(1, 8, 16, 8, 8)).shape
     torch.Size([1, 8, 32, 4, 4])
     """
     if routing is None:
-        return PlainCapsule(spatial_dims, *below, *above, kernel_size, stride)
-    return ConvCapsule(spatial_dims, *below, *above, kernel_size, stride, routing=routing)
+        return PlainCapsule(spatial_dims, *below, *above, 3, stride)
+    return ConvCapsule(spatial_dims, *below, *above, 3, stride, routing=routing)
 
 
 class Decoder(nn.Module):

@@ -38,9 +38,9 @@ def squash_scale(squared_length: Tensor) -> Tensor:
     return torch.sqrt(squared_length + EPSILON) / (1 + squared_length)
 
 
-def squash_backward(capsules: Tensor, grad: Tensor, dim: int = -1) -> Tensor:
-    """The gradient by `capsules` of their squash, from the gradient by its result."""
-    squared_length = capsules.square().sum(dim, keepdim=True)
+def squash_backward(capsules: Tensor, grad: Tensor) -> Tensor:
+    """The gradient by `capsules` ``[..., A]`` of their squash, from the gradient by its result."""
+    squared_length = capsules.square().sum(-1, keepdim=True)
     root, below = torch.sqrt(squared_length + EPSILON), 1 + squared_length
-    along = (grad * capsules).sum(dim, keepdim=True) * (below / root - 2 * root) / below.square()
+    along = (grad * capsules).sum(-1, keepdim=True) * (below / root - 2 * root) / below.square()
     return grad * (root / below) + capsules * along

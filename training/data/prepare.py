@@ -22,7 +22,6 @@ from caps_med.images.channels import is_colour
 from caps_med.preprocessing import Preprocessing, with_neighbours
 from caps_med.wording import counted
 from training.atomic import emptied, write_text
-from training.data.cases import Case, Track
 from training.data.dataset import Dataset
 from training.data.samples import HELD_OUT, Sample, Source, hold_out, validation_part
 
@@ -72,7 +71,6 @@ def load_source(
     dataset: Dataset,
     store: Path,
     preparation: Preparation | None = None,
-    track: Track[Case] = iter,
 ) -> Source:
     """Pictures, the labelled slices of volumes, or volumes, as a `Source`.
 
@@ -85,7 +83,6 @@ def load_source(
         store: folder of the prepared arrays; reused if they were prepared from the same files in
             the same way.
         preparation: how to prepare them.
-        track: wraps the iteration over cases, to show progress.
 
     Raises:
         InvalidInput: a file is missing, unreadable, unpaired or without its counterpart's
@@ -103,7 +100,7 @@ def load_source(
     }
     manifest = _manifest(store)
     if manifest is None or manifest["made_of"] != made_of:
-        manifest = _write(dataset, store, preparation, made_of, track)
+        manifest = _write(dataset, store, preparation, made_of)
     ids = _checked(manifest["ids"], dataset)
     entries, groups = _entries(manifest["cases"], preparation)
     empty = _without_labels(entries, groups)
@@ -196,13 +193,12 @@ def _write(
     store: Path,
     preparation: Preparation,
     made_of: dict[str, Any],
-    track: Track[Case],
 ) -> dict[str, Any]:
     """Prepare every case; the manifest is written last, so that it marks a complete store."""
     emptied(store, store / _MANIFEST)
     ids, found, first = {0}, [], None
     distances = []
-    for number, case in enumerate(track(dataset.cases)):
+    for number, case in enumerate(dataset.cases):
         image, label = dataset.read(case)
         if is_colour(image) and is_grey(image) and dataset.grey:
             image = with_channels(image, 1)

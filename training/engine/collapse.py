@@ -77,9 +77,7 @@ class CollapseWatch:
         return bool(idist.all_reduce(int(getattr(self, seen))) > 0)
 
 
-def until_it_finds(
-    train: Callable[[int], Result], restarts: int = 0, notify: Callable[[str], None] = print
-) -> Result:
+def until_it_finds(train: Callable[[int], Result], restarts: int = 0) -> Result:
     """Call ``train(restarts)``, with one restart more each time that it collapses.
 
     Args:
@@ -92,7 +90,7 @@ def until_it_finds(
         except Collapsed:
             restarts += 1
         if distributed.first():
-            notify(
+            print(
                 "the network answers nothing but background after a fifth of the steps: starting "
                 f"again with another seed and a lower learning rate ({restarts} of {RESTARTS})"
             )

@@ -22,7 +22,6 @@ def with_less_memory(
     folder: RunFolder,
     resume: bool,
     train: Callable[[R, bool], Result],
-    notify: Callable[[str], None] = print,
 ) -> Result:
     """Call ``train(recipe, resume)``, halving batch or crop each time memory runs out.
 
@@ -53,6 +52,6 @@ def with_less_memory(
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        notify(f"out of memory: continuing with {changed}")
+        print(f"out of memory: continuing with {changed}")
         recipe, resume = smaller, folder.checkpoint.exists()
         folder.write(recipe)

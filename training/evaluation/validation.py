@@ -25,6 +25,9 @@ from training.data.samples import Sample, evenly
 from training.evaluation.metrics.image import masked_ssim
 from training.evaluation.metrics.planes import as_slices
 
+#: Samples side by side in a picture.
+_SHOWN = 4
+
 
 def dice_scores(
     network: SegmentationNetwork, samples: Sequence[Sample], labels: Mapping[int, str]
@@ -52,15 +55,14 @@ def dice_scores(
 
 
 def pixel_scores(
-    network: SegmentationNetwork, samples: Sequence[Sample], pixels: int = 20_000, seed: int = 0
+    network: SegmentationNetwork, samples: Sequence[Sample], pixels: int = 20_000
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Scores ``[N, K]`` and true classes ``[N]`` of randomly chosen pixels.
 
     Args:
         pixels: of each sample; all of a smaller one.
-        seed: of the choice.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     scores, classes = [], []
     with eval_mode(network):
         for image, label in _cases(samples, network):
@@ -82,13 +84,11 @@ def _answer(network: SegmentationNetwork, image: Tensor) -> Tensor:
     return in_passes(network, network, maps).movedim(0, 1)[None].to(image.device)
 
 
-def validation_picture(
-    network: SegmentationNetwork, samples: Sequence[Sample], shown: int = 4
-) -> Tensor:
+def validation_picture(network: SegmentationNetwork, samples: Sequence[Sample]) -> Tensor:
     """Some samples side by side, ``[3, H, W]`` in [0, 1]: image, label and prediction below."""
     columns = []
     with eval_mode(network):
-        for image, label in _cases(evenly(samples, shown), network):
+        for image, label in _cases(evenly(samples, _SHOWN), network):
             found = predicted_classes(_answer(network, image))
             if image.ndim == 5:
                 image, label, found = (x[:, :, x.shape[2] // 2] for x in (image, label, found))

@@ -112,7 +112,6 @@ def image_pixels(image: MedicalImage, slice: int = 0, plane: Plane = "axial") ->
 def label_pixels(
     label: MedicalImage,
     slice: int = 0,
-    plane: Plane = "axial",
     values: Mapping[int, int] | None = None,
     palette: RGB | None = None,
 ) -> RGB:
@@ -122,7 +121,7 @@ def label_pixels(
         values: value in the file -> label id, where they differ (masks of 0 and 255).
         palette: ``[256, 3]``; None for the map's own colors, or else the default ones.
     """
-    found = SliceStack.from_image(label, plane).array[slice, 0].astype(np.int64)
+    found = SliceStack.from_image(label).array[slice, 0].astype(np.int64)
     ids = found.copy()
     for value, number in (values or {}).items():
         ids[found == value] = number

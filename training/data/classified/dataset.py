@@ -109,7 +109,7 @@ def find_classified(
     )
 
 
-def open_classified(data: str | Path, track: Track[ClassifiedImage] = iter) -> ClassifiedDataset:
+def open_classified(data: str | Path) -> ClassifiedDataset:
     """Open classified images by path; for the layouts see `training.data.classified.layouts`.
 
     What has no supported layout can be opened too: this is reported as a finding.
@@ -120,8 +120,7 @@ def open_classified(data: str | Path, track: Track[ClassifiedImage] = iter) -> C
     path = Path(data)
     if not path.exists():
         raise InvalidInput(f"{data}: no such folder, list or archive of classified images")
-    found = find_classified(path, track=track)
-    return found or nothing_found(path, SUPPORTED)
+    return find_classified(path) or nothing_found(path, SUPPORTED)
 
 
 def nothing_found(path: Path, *supported: str, hinted: str = "") -> ClassifiedDataset:

@@ -23,7 +23,6 @@ from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.preprocessing import PicturePreprocessing, unit_pictures
 from caps_med.wording import counted
 from training.atomic import emptied, write_text
-from training.data.cases import Track
 from training.data.classified.dataset import ClassifiedDataset
 from training.data.classified.images import ClassifiedImage
 from training.data.classified.split import folds_of, hold_out_share, strata_of
@@ -155,7 +154,6 @@ def load_classified(
     preparation: PicturePreprocessing,
     validation: float,
     seed: int,
-    track: Track[ClassifiedImage] = iter,
     *,
     keep_classes: bool = True,
 ) -> ClassifiedSource:
@@ -174,7 +172,7 @@ def load_classified(
     images = dataset.of("train", "validation", None)
     if not images:
         raise InvalidInput(f"{dataset.root}: no images outside the test part")
-    pictures = _prepared(dataset, images, store, preparation, track)
+    pictures = _prepared(dataset, images, store, preparation)
     targets = dataset.targets(images)
     groups = [image.group for image in images]
     published = np.array([image.part == "validation" for image in images])
@@ -211,7 +209,6 @@ def _prepared(
     images: Sequence[ClassifiedImage],
     store: Path,
     preparation: PicturePreprocessing,
-    track: Track[ClassifiedImage],
 ) -> Bytes:
     """The array of all pictures; its manifest is written last and so marks it complete."""
     manifest, file = store / "manifest.json", store / "pictures.npy"
@@ -225,7 +222,7 @@ def _prepared(
         shape = (len(images), preparation.channels, *preparation.size)
         pictures = np.lib.format.open_memmap(file, "w+", np.uint8, shape)
         reserve(file)
-        for number, image in enumerate(track(images)):
+        for number, image in enumerate(images):
             try:
                 pictures[number] = preparation(dataset.read(image))
             except CapsMedError as error:
