@@ -10,16 +10,16 @@ import pytest
 from api.jobs.tasks import TASKS as JOB_OPTIONS
 from caps_med.bundles.tasks import TASKS as TRAITS
 from caps_med.inference.inferers import INFERERS
-from caps_med.registers import Register
+from caps_med.registries import Registry
 from training.tasks.opening import OPENINGS
 from training.tasks.registry import TASKS
 
 KNOWN = tuple(TRAITS.builtin)
 
 
-@pytest.mark.parametrize("register", [TRAITS, INFERERS, OPENINGS, TASKS, JOB_OPTIONS])
-def test_a_task_is_registered_everywhere(register: Register[object]) -> None:
-    assert tuple(register.builtin) == KNOWN
+@pytest.mark.parametrize("registry", [TRAITS, INFERERS, OPENINGS, TASKS, JOB_OPTIONS])
+def test_a_task_is_registered_everywhere(registry: Registry[object]) -> None:
+    assert tuple(registry.builtin) == KNOWN
 
 
 def test_the_page_knows_the_tasks() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from caps_med.registers import Register
+from caps_med.registries import Registry
 
 #: Options of training on crops of images with label maps.
 _OF_CROPS = ("crop", "atoms", "instances", "labels", "channels", "code")
@@ -33,7 +33,7 @@ class TaskOptions:
 
 
 #: Other packages add theirs through the entry-point group ``caps_med.job_options``.
-TASKS: Register[TaskOptions] = Register("caps_med.job_options", {
+TASKS: Registry[TaskOptions] = Registry("caps_med.job_options", {
     "segmentation": TaskOptions(
         {
             "network": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from caps_med.registers import Register
+from caps_med.registries import Registry
 
 #: Added through the entry-point group ``caps_med.routes``.
-ROUTERS: Register[APIRouter] = Register("caps_med.routes", {})
+ROUTERS: Registry[APIRouter] = Registry("caps_med.routes", {})

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from caps_med.preprocessing import PicturePreprocessing
-from caps_med.registers import Register
+from caps_med.registries import Registry
 
 
 class TaskDetails(BaseModel):
@@ -60,7 +60,7 @@ class TaskTraits:
 
 
 #: Other packages add tasks through the entry-point group ``caps_med.tasks``.
-TASKS: Register[TaskTraits] = Register("caps_med.tasks", {
+TASKS: Registry[TaskTraits] = Registry("caps_med.tasks", {
     "segmentation": TaskTraits(
         Port("magnitude", "in_channels"), Port("probabilities", "out_channels"),
         optional=("temperature", "refine", "largest_components", "refined_entropy"),

@@ -11,8 +11,8 @@ from caps_med.inference.applied import AppliedNetwork
 from caps_med.inference.classifier import Classifier
 from caps_med.inference.segmenter import Segmenter
 from caps_med.inference.synthesizer import Synthesizer
-from caps_med.registers import Register
+from caps_med.registries import Registry
 
-INFERERS: Register[type[AppliedNetwork[Any]]] = Register(
+INFERERS: Registry[type[AppliedNetwork[Any]]] = Registry(
     "caps_med.inferers", {one.task: one for one in (Segmenter, Synthesizer, Classifier)}
 )

@@ -11,9 +11,9 @@ from typing import Any
 from caps_med.networks.base import CapsuleNetwork
 from caps_med.networks.ensemble import ClassificationEnsemble, Ensemble
 from caps_med.networks.single import SINGLE_NETWORKS, build_from
-from caps_med.registers import Register
+from caps_med.registries import Registry
 
-NETWORKS: Register[type[CapsuleNetwork]] = Register(
+NETWORKS: Registry[type[CapsuleNetwork]] = Registry(
     SINGLE_NETWORKS.group,
     {
         **SINGLE_NETWORKS.builtin,

@@ -23,11 +23,11 @@ from caps_med.networks.segcaps import SegCaps
 from caps_med.networks.spade import SPADE
 from caps_med.networks.transforming import TransformingAutoencoder
 from caps_med.networks.ucaps import UCaps
-from caps_med.registers import Register
+from caps_med.registries import Registry
 from caps_med.wording import reason
 
 #: What installed packages add stands alone, too.
-SINGLE_NETWORKS: Register[type[CapsuleNetwork]] = Register(
+SINGLE_NETWORKS: Registry[type[CapsuleNetwork]] = Registry(
     "caps_med.networks",
     {
         "SegCaps": SegCaps,

@@ -24,9 +24,9 @@ PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CON
 PACKAGES = "caps_med|training|api|benchmarks|tests"
 DOTTED = re.compile(rf"(?<![\w./-])((?:{PACKAGES})(?:\.(?!(?:md|json)\b)[A-Za-z_]\w*)+)")
 FILE = re.compile(rf"(?<![\w./-])((?:{PACKAGES}|docs|docker)/[\w./-]*)")
-REGISTERS = (TRAITS, NETWORKS, INFERERS, OPENINGS, TASKS, JOB_OPTIONS, ROUTERS)
+REGISTRIES = (TRAITS, NETWORKS, INFERERS, OPENINGS, TASKS, JOB_OPTIONS, ROUTERS)
 #: A logger, and groups of entry points.
-NOT_MODULES = {"caps_med.audit", "caps_med.commands", *(one.group for one in REGISTERS)}
+NOT_MODULES = {"caps_med.audit", "caps_med.commands", *(one.group for one in REGISTRIES)}
 
 
 def exists(name: str) -> bool:

@@ -25,7 +25,7 @@ from caps_med.errors import InvalidBundle, InvalidPlugin, WrongTask
 from caps_med.networks import CapsuleNetwork, build_network
 from caps_med.networks.single import build_from
 from caps_med.plugins import add_plugins
-from caps_med.registers import Register
+from caps_med.registries import Registry
 from tests.fourth_task.package import HERE, install, write_images
 from training.cli.train import train
 
@@ -177,10 +177,10 @@ def test_a_package_that_cannot_be_imported_is_named(
     (tmp_path / "pyproject.toml").write_text(f'{project}weights = "nowhere:WEIGHTS"\nown = "a:b"\n')
     install(tmp_path, tmp_path / "site-packages")
     monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
-    register = Register("caps_med.x", {"own": 1})
-    assert list(register) == ["own", "weights"] and register["own"] == 1
+    registry = Registry("caps_med.x", {"own": 1})
+    assert list(registry) == ["own", "weights"] and registry["own"] == 1
     with pytest.raises(InvalidPlugin, match=r"nowhere:WEIGHTS cannot be imported .* broken"):
-        _ = register["weights"]
+        _ = registry["weights"]
 
 
 def test_an_added_network_may_be_a_member_of_an_ensemble(

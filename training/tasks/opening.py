@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from caps_med.registers import Register
+from caps_med.registries import Registry
 from training.data import open_classified, open_dataset
 from training.data.interface import CheckedData, TrainingData
 from training.data.interpretation import Interpretation
@@ -63,7 +63,7 @@ def _classified_images(data: str | Path, _: Understanding) -> TrainingData:
 
 
 #: Other packages add theirs through the entry-point group ``caps_med.task_data``.
-OPENINGS: Register[Opening] = Register("caps_med.task_data", {
+OPENINGS: Registry[Opening] = Registry("caps_med.task_data", {
     "segmentation": Opening(_images_or_label_maps, registered=True),
     "synthesis": Opening(_labelled_images, registered=True),
     "classification": Opening(_classified_images),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from caps_med.registers import Register
+from caps_med.registries import Registry
 from training.data.interface import TrainingSource
 from training.engine.recipe import Recipe
 from training.tasks.classification.evaluation import evaluate_classification
@@ -75,7 +75,7 @@ def _classification_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - 
 
 
 #: Other packages add tasks through the entry-point group ``caps_med.training_tasks``.
-TASKS: Register[Task] = Register("caps_med.training_tasks", {
+TASKS: Registry[Task] = Registry("caps_med.training_tasks", {
     "segmentation": Task(
         SegmentationRecipe, plan_for, load_segmentation, train_segmentation, evaluate_segmentation,
         _segmentation_report, options=("tolerance", "predictions", "tta", "binary", "instances"),

@@ -1,4 +1,4 @@
-"""Registers: what a part of the program knows by name, and what installed packages add to it."""
+"""Registries: what a part of the program knows by name, and what installed packages add to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from caps_med.errors import InvalidPlugin
 T = TypeVar("T")
 
 
-class Register(Mapping[str, T], Generic[T]):
+class Registry(Mapping[str, T], Generic[T]):
     """What is built in, by name, and what installed packages add through entry points.
 
     A package adds an entry in its ``pyproject.toml``::
