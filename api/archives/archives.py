@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from api.access.rights import require_scope
 from api.budget import current
+from api.fair_queue import FairQueue
 from api.record import note
 from api.settings import Settings
-from api.turns import Turns
 from caps_med.archives import Archive, SeriesFound, SeriesReference, find_archive
 from caps_med.extras import require_extra
 from caps_med.inference.passes import Cancelled
@@ -40,7 +40,7 @@ class Archives:
             require_extra("dicomweb", "an archive")
         self._configured = settings.archives
         self._bounds = settings.archive_bounds
-        self._turns = Turns(settings.archives_at_once, settings.max_queue, "an archive")
+        self._queue = FairQueue(settings.archives_at_once, settings.max_queue, "an archive")
 
     @property
     def names(self) -> list[str]:
@@ -106,7 +106,7 @@ class Archives:
                 claim.add(size)
 
         try:
-            return await self._turns.run(claim, 1, lambda: work(admit))
+            return await self._queue.run(claim, 1, lambda: work(admit))
         except asyncio.CancelledError:
             left.set()
             raise

@@ -15,8 +15,8 @@ from fastapi.responses import JSONResponse
 from api import record
 from api.access.rates import charge_work
 from api.background.job import STATES, InferenceJob
-from api.background.room import Room
-from api.background.turns import Turns
+from api.background.quota import Quota
+from api.background.round_robin import RoundRobin
 from api.background.work import Work, held_bytes
 from api.engine import Cost, Engine
 from api.observe import log_failure
@@ -60,13 +60,13 @@ class InferenceJobs:
         self._engine = engine
         self._jobs: dict[str, InferenceJob] = {}
         self._expected: Counter[tuple[str | None, str]] = Counter()
-        self._turns = Turns()
+        self._waiting = RoundRobin()
         self._runners: set[asyncio.Task[None] | None] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._count = Room(settings.max_inference_jobs)
-        self._inputs = Room(settings.inference_jobs_max_bytes // 2)
-        self._results = Room(settings.inference_jobs_max_bytes // 2)
-        self._held: dict[str, tuple[Room, int]] = {}
+        self._count = Quota(settings.max_inference_jobs)
+        self._inputs = Quota(settings.inference_jobs_max_bytes // 2)
+        self._results = Quota(settings.inference_jobs_max_bytes // 2)
+        self._held: dict[str, tuple[Quota, int]] = {}
         self._average = 0.0
 
     def submit(
@@ -100,7 +100,7 @@ class InferenceJobs:
         self._count.take(owner, 1)
         self._hold(job, self._inputs, size)
         self._set_timer(job, self._settings.inference_job_seconds, self._expire)
-        self._turns.add(job)
+        self._waiting.add(job)
         self._wake()
         return job
 
@@ -162,7 +162,7 @@ class InferenceJobs:
         job.wanted = False
         self._timers.pop(job.id).cancel()
         self._count.free(job.owner, 1)
-        if self._turns.remove(job) or job.final:
+        if self._waiting.remove(job) or job.final:
             self._release(job)
         self._note()
         self._wake()
@@ -171,7 +171,7 @@ class InferenceJobs:
         """Position in the queue, from 1, and estimated seconds until the start; None if unknown."""
         if job.state != "queued":
             return None, None
-        before = list(self._turns).index(job)
+        before = list(self._waiting).index(job)
         left = [other.seconds_left for other in self._jobs.values() if other.state == "running"]
         known = [self._average or None if seconds is None else seconds for seconds in left]
         if None in known or (before and not self._average):
@@ -202,17 +202,17 @@ class InferenceJobs:
             return
         detail = "too many jobs are held: fetch and delete finished ones, or try again later"
         headers = {"Retry-After": str(PATIENCE)}
-        raise Refusal(OVERLOADED, detail, headers, queue_length=len(self._turns))
+        raise Refusal(OVERLOADED, detail, headers, queue_length=len(self._waiting))
 
     def _wake(self) -> None:
         """Start another runner if there is work for it."""
-        if self._turns and len(self._runners) < self._settings.workers:
+        if self._waiting and len(self._runners) < self._settings.workers:
             self._runners.add(asyncio.create_task(self._run(), context=Context()))
         self._note()
 
     async def _run(self) -> None:
         try:
-            while job := self._turns.take(lambda owner: self._results.fits(owner, 1)):
+            while job := self._waiting.take(lambda owner: self._results.fits(owner, 1)):
                 await self._answer(job)
         finally:
             # not in a done callback: the next job must see that no runner is left
@@ -281,7 +281,7 @@ class InferenceJobs:
     def _expire(self, job: InferenceJob) -> None:
         """End a job that is not done in time."""
         job.wanted = False
-        if self._turns.remove(job):
+        if self._waiting.remove(job):
             self._finish(job, refusal=self._refusal(job, Cancelled()))
 
     def _set_timer(
@@ -291,14 +291,14 @@ class InferenceJobs:
             timer.cancel()
         self._timers[job.id] = asyncio.get_running_loop().call_later(seconds, then, job)
 
-    def _hold(self, job: InferenceJob, room: Room, size: int) -> None:
-        room.take(job.owner, size)
-        self._held[job.id] = room, size
+    def _hold(self, job: InferenceJob, quota: Quota, size: int) -> None:
+        quota.take(job.owner, size)
+        self._held[job.id] = quota, size
 
     def _release(self, job: InferenceJob) -> None:
-        room, size = self._held.pop(job.id, (None, 0))
-        if room is not None:
-            room.free(job.owner, size)
+        quota, size = self._held.pop(job.id, (None, 0))
+        if quota is not None:
+            quota.free(job.owner, size)
 
     def _note(self) -> None:
         """Update the metrics."""

@@ -11,7 +11,7 @@ from api.budget import Claim
 from api.decoding.choice import NOTHING, Choice
 from api.decoding.decoder import Decoder, NoDecoder
 from api.decoding.wire import FilesOfImages
-from api.turns import Turns
+from api.fair_queue import FairQueue
 from caps_med.images import Kind, Limits, MedicalImage
 
 log = logging.getLogger("caps_med.api")
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class DecodePool:
-    """A few decoders; a file waits for its turn, see `Turns`.
+    """A few decoders; a file waits for its turn, see `FairQueue`.
 
     Args:
         decoders: how many files are decoded at once.
@@ -38,11 +38,11 @@ class DecodePool:
         for _ in range(decoders):
             self._free.put(None)
         self._running: set[Decoder] = set()
-        self._turns = Turns(decoders, length, "a decoder")
+        self._queue = FairQueue(decoders, length, "a decoder")
 
     async def start(self) -> None:
         """Start a decoder now, so that the first request need not wait for it."""
-        await self._turns.in_thread(lambda: self._give(self._take()))
+        await self._queue.in_thread(lambda: self._give(self._take()))
 
     async def decode(
         self,
@@ -93,7 +93,7 @@ class DecodePool:
         """Let a decoder work on a file, once its turn has come."""
         self._limits.check_file(len(content))
         # a client that leaves still occupies its decoder
-        return await self._turns.run(claim, len(content), lambda: self._with_decoder(work))
+        return await self._queue.run(claim, len(content), lambda: self._with_decoder(work))
 
     def pids(self) -> list[int]:
         """The processes that are alive now."""

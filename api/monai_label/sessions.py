@@ -7,7 +7,7 @@ import time
 import uuid
 from dataclasses import dataclass
 
-from api.background.room import Room
+from api.background.quota import Quota
 from api.problems import OVERLOADED, Refusal
 from caps_med.errors import InputTooLarge
 
@@ -54,7 +54,7 @@ class Sessions:
     """
 
     def __init__(self, most: int, size: int, seconds: float) -> None:
-        self._places, self._bytes, self._seconds = Room(most), Room(size), seconds
+        self._places, self._bytes, self._seconds = Quota(most), Quota(size), seconds
         self._sessions: dict[str, Session] = {}  # the one used last comes last
         self._timers: dict[str, asyncio.TimerHandle] = {}
 

@@ -22,7 +22,7 @@ import torch
 
 from api.access.keys import KeyStore
 from api.background.job import InferenceJob
-from api.background.turns import Turns
+from api.background.round_robin import RoundRobin
 from api.engine import Engine
 from api.settings import Settings
 from caps_med.client import Client, ServiceError
@@ -551,12 +551,12 @@ def test_nothing_of_a_job_is_on_disk(
 
 def test_thousands_of_jobs_take_turns() -> None:
     """The order that is told is the order in which they are taken."""
-    turns = Turns()
+    waiting = RoundRobin()
     for number in range(3000):
-        turns.add(cast(InferenceJob, SimpleNamespace(owner=f"key {number % 7 // 4}", n=number)))
-    told = list(turns)
-    taken = [turns.take(lambda _: True) for _ in range(3000)]
+        waiting.add(cast(InferenceJob, SimpleNamespace(owner=f"key {number % 7 // 4}", n=number)))
+    told = list(waiting)
+    taken = [waiting.take(lambda _: True) for _ in range(3000)]
     assert taken == told
     owners = [job.owner for job in told]
     assert owners[:6] == ["key 0", "key 1"] * 3
-    assert turns.take(lambda _: True) is None
+    assert waiting.take(lambda _: True) is None

@@ -1,4 +1,4 @@
-"""Waiting jobs, taken in turn from each key."""
+"""Waiting jobs, one of each key after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import zip_longest
 from api.background.job import InferenceJob
 
 
-class Turns:
+class RoundRobin:
     """A queue for each owner; the owners take turns, so that many jobs of one delay no other."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Whose file is next: the client's that has taken least, and of its files a small one."""
+"""A queue in which the next file is of the client that has taken least, and a small one of its."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Turn:
     begun: asyncio.Future[None]
 
 
-class Turns:
+class FairQueue:
     """A bounded queue before a few places.
 
     The next file is one of the client that occupies the fewest places and has taken the least time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 
-class Room:
+class Quota:
     """An amount that all owners share; each gets at most half of it.
 
     Args:
