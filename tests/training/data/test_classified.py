@@ -94,6 +94,18 @@ def test_the_validation_part_of_the_data_is_the_one_held_out(tmp_path: Path) -> 
     assert source.held_out == {n for n in source.names if n.startswith("val/")}
 
 
+def test_the_first_fold_of_a_list_is_the_part_held_out(tmp_path: Path) -> None:
+    path = csv_list(tmp_path, TRAIN, TEST)
+    head, *rows = path.read_text().splitlines()
+    folds = [f"{row},{2 + n % 9}" for n, row in enumerate(rows)]
+    path.write_text("\n".join([f"{head},fold", *folds]))
+    dataset = open_classified(path)
+    assert (len(dataset.of("validation")), len(dataset.of("train"))) == (5, 35)
+    assert [image.name for image in dataset.of("test")] == [
+        image.name for image in open_classified(csv_list(tmp_path, TRAIN, TEST)).of("test")
+    ]
+
+
 def test_images_of_one_patient_stay_together() -> None:
     groups = [f"patient {k // 4}" for k in range(80)]
     strata = np.array([k % 2 for k in range(80)])

@@ -501,6 +501,51 @@ def _nnunet_with_folds(root: Path) -> Path:
     return root
 
 
+def _nnunet_with_paths(root: Path) -> Path:
+    """``dataset.json`` names the files, which lie beside it."""
+    folder = nnunet(root, dict(list(PAIRS.items())[:9]))
+    described = json.loads((folder / "dataset.json").read_text())
+    named = {}
+    for image in sorted((folder / "imagesTr").iterdir()):
+        name = image.name.removesuffix("_0000.nii.gz")
+        label = folder / "labelsTr" / f"{name}.nii.gz"
+        image, label = (
+            image.rename(root / f"{name}.nii.gz"),
+            label.rename(root / f"{name}-l.nii.gz"),
+        )
+        images = [str(image.absolute() if name == "axon-00" else image.relative_to(folder))]
+        named[name] = {"images": images, "label": label.name}
+    (folder / "dataset.json").write_text(json.dumps({**described, "dataset": named}))
+    first, *names, last = named
+    folds = [{"train": names, "val": [first, last]}]
+    (folder / "splits_final.json").write_text(json.dumps(folds))
+    return root
+
+
+def _with_fold_of_each(name: str) -> Callable[[Path], Path]:
+    """A list of MONAI's Auto3DSeg or a table that says the fold of each case but one."""
+
+    def layout(root: Path) -> Path:
+        pairs = dict(list(PAIRS.items())[:9])
+        two_folders("pictures", "truth")(root, pairs)
+        folds = dict(zip(pairs, (10, 3, 10, 2, 2, 3, 4, 4, None), strict=True))
+        entries = [
+            {"image": f"pictures/{n}.png", "label": f"truth/{n}.png", "fold": fold}
+            for n, fold in folds.items()
+        ]
+        path = root / name
+        if name.endswith(".json"):
+            found = [{k: v for k, v in e.items() if v is not None} for e in entries]
+            path.write_text(json.dumps({"training": found, "testing": [{"image": "t.png"}]}))
+        else:
+            rows = [f"{e['image']},{e['label']},train,{e['fold'] or ''}" for e in entries]
+            rows.append("t.png,t_seg.png,test,")
+            path.write_text("\n".join(["image,label,split,fold", *rows]))
+        return path
+
+    return layout
+
+
 ROWS = [(n, "val" if n in (3, 4) else "train") for n in range(9)]
 WITH_TEST = [*ROWS, (9, "test"), (10, "Test")]
 
@@ -508,8 +553,10 @@ WITH_TEST = [*ROWS, (9, "test"), (10, "Test")]
 @pytest.mark.parametrize(
     "layout",
     [_train_and_val, _stacks_with_val, *(_listed(WITH_TEST, f"l.{s}") for s in ("csv", "json")),
-     _listed(ROWS, "dataset.json"), _nnunet_with_folds],
-    ids=["folders", "stacks", "csv", "json", "decathlon", "nnunet"],
+     _listed(ROWS, "dataset.json"), _nnunet_with_folds, _nnunet_with_paths,
+     *(_with_fold_of_each(f"l.{s}") for s in ("csv", "json"))],
+    ids=["folders", "stacks", "csv", "json", "decathlon", "nnunet", "nnunet with paths",
+         "folds in csv", "folds in json"],
 )  # fmt: skip
 def test_the_validation_part_of_the_data_is_held_out(
     layout: Callable[[Path], Path], tmp_path: Path
@@ -560,6 +607,12 @@ def test_folds_of_nnunet_that_do_not_suit_its_cases_are_told(tmp_path: Path) -> 
     splits = folder / "splits_final.json"
     splits.write_text(json.dumps([{"train": ["axon-00", "axon-01"], "val": ["p9"]}]))
     assert unpaired(folder) == {"splits_final.json": "names the case p9, which is not in imagesTr"}
+    _nnunet_with_paths(tmp_path / "with paths")
+    splits_there = tmp_path / "with paths" / "splits_final.json"
+    splits_there.write_text(splits.read_text())
+    told = {"splits_final.json": "names the case p9, which is not in dataset.json"}
+    assert unpaired(tmp_path / "with paths") == told
+    assert unpaired(tmp_path / "with paths" / "dataset.json") == told
     for content in ("{}", "[]", '[{"train": ["p1"]}]', '[{"train": "p1", "val": []}]'):
         splits.write_text(content)
         with pytest.raises(InvalidInput, match=r"splits_final\.json: must be a list of folds like"):

@@ -34,6 +34,7 @@ from training.data.layouts.described import (
     read_rows,
     text_at,
     value_at,
+    with_parts,
 )
 from training.data.layouts.folders import folder_pairs
 from training.data.layouts.naming import (
@@ -135,7 +136,7 @@ def class_list(path: Path) -> ClassifiedImages | None:
     names = [str(name) for name in declared] if isinstance(declared, list) else None
     found: list[Found] = []
     unusable: list[Unpaired] = []
-    for number, item in enumerate(items, 1):
+    for number, item in enumerate(with_parts(items), 1):
         entry = _entry(item, number, path, names)
         if isinstance(entry, Found):
             found.append(entry)

@@ -13,7 +13,14 @@ from pathlib import Path
 from caps_med.errors import InvalidInput
 from caps_med.images import names_beside
 from training.data.cases import Case, Cases, FileRef
-from training.data.layouts.described import DESCRIPTION, SPLITS, data_list, decathlon, nnunet
+from training.data.layouts.described import (
+    DESCRIPTION,
+    SPLITS,
+    data_list,
+    decathlon,
+    nnunet,
+    nnunet_list,
+)
 from training.data.layouts.folders import no_label_maps, one_folder, paired_folders
 from training.data.layouts.naming import entries
 from training.data.layouts.stacks import npy_stacks, with_stacks
@@ -24,7 +31,14 @@ Layout = Callable[[Path], Cases | None]
 
 #: The first layout that applies is used.
 FILES: tuple[Layout, ...] = (data_list,)
-FOLDERS: tuple[Layout, ...] = (decathlon, nnunet, npy_stacks, paired_folders, one_folder)
+FOLDERS: tuple[Layout, ...] = (
+    decathlon,
+    nnunet_list,
+    nnunet,
+    npy_stacks,
+    paired_folders,
+    one_folder,
+)
 
 #: A heading and the layouts, for messages.
 SUPPORTED = """\

@@ -43,6 +43,7 @@ _LABEL_KEYS = (
 )
 GROUP_KEYS = ("group", "patient", "subject", "patient_id", "subject_id", "volume")
 PART_KEYS = ("part", "split", "subset", "set")
+_FOLD_KEYS = ("fold",)
 _NAME_KEYS = ("name", "case", "id", "case_id")
 #: A number with more digits than this is not a label id.
 _MAX_DIGITS = 9
@@ -64,9 +65,7 @@ def nnunet(folder: Path) -> Cases | None:
     channels = by_key(left, lambda e: e.stem if e.stem in by_stem else _CHANNEL.sub("", e.stem))
     parts = _first_fold(folder)
     cases, unpaired = [], [*unusable, *more]
-    for stem in sorted(set(parts) - set(channels) - set(by_stem)):
-        what = f"names the case {stem}, which is not in imagesTr"
-        unpaired.append(Unpaired(folder / SPLITS, what, "add the case or take its name out"))
+    unpaired += _unknown(parts, {*channels, *by_stem}, folder, "imagesTr")
     for stem, files in channels.items():
         found = by_stem.pop(stem, [])
         if len(found) == 1:
@@ -78,6 +77,22 @@ def nnunet(folder: Path) -> Cases | None:
     for stem, files in by_stem.items():
         what = f"has no image {stem}_0000 in imagesTr"
         unpaired += [Unpaired(e.path, what, "add the image or remove the label map") for e in files]
+    return _with_names(folder, "nnU-Net", cases, unpaired, description)
+
+
+def nnunet_list(folder: Path) -> Cases | None:
+    """nnU-Net's ``dataset.json`` whose ``dataset`` names the files of each case, see `nnunet`."""
+    description = _description(folder)
+    named = description.get("dataset")
+    if not (isinstance(named, Mapping) and any(isinstance(e, Mapping) for e in named.values())):
+        return None
+    parts = _first_fold(folder)
+    items = [
+        {**entry, "name": name, "part": parts.get(name)} if isinstance(entry, Mapping) else entry
+        for name, entry in named.items()
+    ]
+    cases, unpaired = _listed(items, folder)
+    unpaired += _unknown(parts, named, folder, DESCRIPTION)
     return _with_names(folder, "nnU-Net", cases, unpaired, description)
 
 
@@ -101,6 +116,8 @@ def data_list(path: Path) -> Cases | None:
         cases, missing = _listed(_rows(path), path.parent)
         return _with_names(path, f"{kind[1:].upper()} list", cases, missing, {})
     content = read_json(path)
+    if path.name == DESCRIPTION and (cases := nnunet_list(path.parent)):
+        return cases
     if isinstance(content, Mapping):
         found = _decathlon_entries(path) if "training" in content else []
         description: Mapping[str, Any] = content
@@ -171,6 +188,17 @@ def _first_fold(folder: Path) -> dict[str, Part]:
     return parts
 
 
+def _unknown(
+    parts: Iterable[str], known: Iterable[str], folder: Path, where: str
+) -> list[Unpaired]:
+    """The names of cases in nnU-Net's folds that no case has."""
+    fix = "add the case or take its name out"
+    return [
+        Unpaired(folder / SPLITS, f"names the case {name}, which is not in {where}", fix)
+        for name in sorted({*parts} - {*known})
+    ]
+
+
 def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
     """The content of a JSON file.
 
@@ -236,10 +264,36 @@ def _rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
+def with_parts(items: Iterable[Any]) -> list[Any]:
+    """The entries of a list, those of its first fold for validation, unless others are.
+
+    MONAI's Auto3DSeg, too, holds out the first fold where nothing else is said.
+    """
+    entries = list(items)
+    parts = [_part_of(entry) for entry in entries]
+    folds = [
+        text_at(entry, _FOLD_KEYS) if isinstance(entry, Mapping) and part in ("", "train") else ""
+        for entry, part in zip(entries, parts, strict=True)
+    ]
+    first = min(filter(None, folds), key=lambda fold: (len(fold), fold), default="")
+    if not first or "validation" in parts:
+        return entries
+    return [
+        {**entry, "part": "validation" if fold == first else "train"} if fold else entry
+        for entry, fold in zip(entries, folds, strict=True)
+    ]
+
+
+def _part_of(entry: object) -> str:
+    """The part that an entry names, in the word for it used here if it is known."""
+    named = text_at(entry, PART_KEYS).lower() if isinstance(entry, Mapping) else ""
+    return PARTS.get(named, named)
+
+
 def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired]]:
     """The cases of a list but for those of its test part, and what cannot be used."""
     cases, unpaired = [], []
-    for number, item in enumerate(items, 1):
+    for number, item in enumerate(with_parts(items), 1):
         entry = item if isinstance(item, Mapping) else {}
         images, label = (
             _paths(value_at(entry, IMAGE_KEYS), base),
