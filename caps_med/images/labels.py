@@ -21,6 +21,8 @@ _COLOURS = bytes.fromhex(
     "332288 88ccee 44aa99 117733 999933 ddcc77 cc6677 882255 aa4499"
 )
 _SHOWN_IDS = 10
+#: Foreground of masks saved as black and white, in 8 or in 16 bits.
+WHITES = frozenset((255, 65535))
 #: Label ids may differ so much from whole numbers.
 ROUNDING = 1e-3
 #: A label map is taken for a photograph if it has more distinct values than the first, and if the
@@ -114,7 +116,8 @@ def match_labels(
         image: a label map. If it has names, as a DICOM SEG has, and `allowed_ids` too, labels are
             matched by name, and renumbered.
         allowed_ids: the ids the model knows, background included, or id -> name.
-        binary: the model knows only 0 and 1; a map of 0 and 255 is then read as 0 and 1.
+        binary: the model knows only 0 and 1; a map of 0 and 255, or 65535 as 16-bit masks have it,
+            is then read as 0 and 1.
         aliases: further id -> the known id that it is read as.
 
     Raises:
@@ -123,8 +126,8 @@ def match_labels(
     if image.names and isinstance(allowed_ids, Mapping):
         image = _by_name(image, allowed_ids)
     known = sorted(set(allowed_ids))
-    if binary and set(found := np.unique(image.array).tolist()) <= {0, 255} and 255 in found:
-        image = image.with_array((image.array == 255).astype(np.uint8))
+    if binary and len(white := set(np.unique(image.array).tolist()) - {0}) == 1 and white <= WHITES:
+        image = image.with_array((image.array > 0).astype(np.uint8))
     if aliases:
         image = image.with_array(_replaced(image.array, aliases))
     unknown = np.setdiff1d(image.array, known)

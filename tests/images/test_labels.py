@@ -46,6 +46,9 @@ def test_255_is_1_for_a_binary_model_alone() -> None:
     assert match_labels(labels(0, 255), [0, 1], binary=True).array.tolist() == [[[0, 1]]]
     assert match_labels(labels(0, 1), [0, 1], binary=True).array.tolist() == [[[0, 1]]]
     assert match_labels(labels(255), [0, 1], binary=True).array.tolist() == [[[1]]]
+    assert match_labels(labels(0, 65535), [0, 1], binary=True).array.tolist() == [[[0, 1]]]
+    with pytest.raises(UnknownLabel, match="holds the ids 255, 65535"):
+        match_labels(labels(0, 255, 65535), [0, 1], binary=True)
     with pytest.raises(UnknownLabel, match="holds the ids 255"):
         match_labels(labels(0, 255), [0, 1])
     with pytest.raises(UnknownLabel, match="holds the ids 255"):

@@ -11,15 +11,13 @@ from caps_med.errors import CapsMedError, InvalidInput, NotFinite, SeveralVolume
 from caps_med.images import Kind, MedicalImage, in_order_of, placed_on, stack_channels
 from caps_med.images.channels import as_picture, is_plain_volume
 from caps_med.images.image import STACK_AFFINE
-from caps_med.images.labels import smallest_unsigned
+from caps_med.images.labels import WHITES, smallest_unsigned
 from caps_med.images.placing import on_one_grid
 from caps_med.preprocessing import picture_of, single_slice
 from training.data.cases import Case, Cases, FileRef, Instances
 from training.data.instances import as_classes
 from training.data.stacks import read_reference
 
-#: Foreground value of masks saved as black and white.
-_WHITE = 255
 #: The largest label id: prepared label maps are held in 16 bits.
 MAX_ID = 2**16 - 1
 
@@ -53,7 +51,7 @@ def label_encoding(cases: Cases) -> dict[int, int]:
     for case in cases.cases:
         label = _read_label(case)
         values.append(set(np.unique(label.array).tolist()))
-        if not values[-1] <= {0, 1, _WHITE}:
+        if not values[-1] <= {0, 1, *WHITES}:
             return {}
     return encoding_of(values, cases.labels)
 
@@ -61,8 +59,8 @@ def label_encoding(cases: Cases) -> dict[int, int]:
 def encoding_of(values: Iterable[Set[int]], names: Iterable[int] = ()) -> dict[int, int]:
     """Value -> label id, from the values of each label map; empty if the values are the ids.
 
-    Label maps of only 0 and 255 are masks: 255 means 1, even if others in the data set are masks
-    of 0 and 1. All other values (class ids, palette indices) are ids already.
+    Label maps of only 0 and 255 (65535 in 16 bits) are masks: 255 means 1, even if others in the
+    data set are masks of 0 and 1. All other values (class ids, palette indices) are ids already.
 
     Args:
         values: the set of values in each label map.
@@ -70,8 +68,8 @@ def encoding_of(values: Iterable[Set[int]], names: Iterable[int] = ()) -> dict[i
     """
     found = [frozenset(each) for each in values]
     union = frozenset().union(*found)
-    masks = union <= {0, 1, _WHITE} and not any({1, _WHITE} <= each for each in found)
-    if not masks or _WHITE not in union or _WHITE in set(names):
+    masks = union <= {0, 1, *WHITES} and all(len(each - {0}) <= 1 for each in found)
+    if not masks or not union & WHITES or WHITES & set(names):
         return {}
     return {value: min(value, 1) for value in sorted(union | {0})}
 
@@ -80,7 +78,7 @@ def values_known_to(label_values: Mapping[int, int], known: Container[int]) -> M
     """Value -> label id for a model of the ids `known`: one that has learned 255 as a class finds
     it in maps of 0 and 255, too.
     """
-    return {} if _WHITE in known else label_values
+    return {} if any(white in known for white in WHITES) else label_values
 
 
 def read_case(

@@ -8,7 +8,7 @@ import numpy as np
 
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
-from caps_med.images.labels import like_a_picture
+from caps_med.images.labels import like_a_picture, smallest_unsigned
 from training.data.cases import Case
 from training.data.check.check import SAVE_IDS
 from training.data.dataset import Dataset
@@ -39,9 +39,9 @@ class Originals(NamedTuple):
             back.setdefault(one, value)
         if not back:
             return label
-        values = np.zeros(max(back) + 1, np.uint8)
+        values = np.zeros(max(back) + 1, np.uint16)
         values[list(back)] = list(back.values())
-        return label.with_array(values[label.array])
+        return label.with_array(smallest_unsigned(values[label.array]))
 
 
 def read_originals(dataset: Dataset) -> Originals:

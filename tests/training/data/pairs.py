@@ -51,11 +51,16 @@ def two_folders(
     return layout
 
 
-def white_masks(root: Path, pairs: Pairs) -> Path:
-    for name, (image, mask) in pairs.items():
-        write(image, root / "images" / f"{name}.png")
-        Image.fromarray(mask * np.uint8(255)).save(_below(root / "labels" / f"{name}.png"))
-    return root
+def white_masks(white: np.uint8 | np.uint16) -> Callable[[Path, Pairs], Path]:
+    """Masks of 0 and `white`."""
+
+    def layout(root: Path, pairs: Pairs) -> Path:
+        for name, (image, mask) in pairs.items():
+            write(image, root / "images" / f"{name}.png")
+            Image.fromarray(mask * white).save(_below(root / "labels" / f"{name}.png"))
+        return root
+
+    return layout
 
 
 def grey_as_colour(root: Path, pairs: Pairs) -> Path:
@@ -208,7 +213,8 @@ LAYOUTS: Mapping[str, Callable[[Path, Pairs], Path]] = {
     "npy": two_folders("images", "labels", ".npy"),
     "nifti": two_folders("images", "labels", ".nii"),
     "nifti in gzip": two_folders("images", "labels", ".nii.gz", "_seg"),
-    "masks of 0 and 255": white_masks,
+    "masks of 0 and 255": white_masks(np.uint8(255)),
+    "masks of 0 and 65535": white_masks(np.uint16(65535)),
     "masks in colour": grey_as_colour,
     "one folder": one_folder,
     "words first": words_first,

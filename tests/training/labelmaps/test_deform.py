@@ -268,6 +268,14 @@ def test_formats_values_and_geometry_are_those_of_the_originals(
     assert code == 0, error
     mask = read_image(tmp_path / "masks" / "labels" / "new-00000.png", kind="labels")
     assert set(np.unique(mask.array)) == {0, 255}
+    (tmp_path / "16 bits").mkdir()
+    for file in (discs / "labels").iterdir():
+        wide = np.asarray(Image.open(file)).astype(np.uint16) * 257
+        Image.fromarray(wide).save(tmp_path / "16 bits" / file.name)
+    code, error = run("--like", tmp_path / "16 bits", "--count", 1, "--out", tmp_path / "wide")
+    assert code == 0, error
+    mask = read_image(tmp_path / "wide" / "labels" / "new-00000.png", kind="labels")
+    assert set(np.unique(mask.array)) == {0, 65535}
     affine = np.array([[0, -2.0, 0, 5], [1.5, 0, 0, 6], [0, 0, 3.0, 7], [0, 0, 0, 1]])
     (tmp_path / "volumes").mkdir()
     grid = np.indices((20, 18, 10))

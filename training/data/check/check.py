@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from caps_med.images import MedicalImage, SliceStack
-from caps_med.images.labels import like_a_picture
+from caps_med.images.labels import WHITES, like_a_picture
 from training.data.cases import Case, Cases, FileRef, Track
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.findings import Consistency, Finding, card_findings, finding
@@ -241,8 +241,11 @@ class _Survey:
         if card is None and not self._cases.error:
             fix = "repair the files above" if findings else "add images with label maps"
             findings.append(finding("no_cases", "", "no labelled image can be read", fix))
-        if {1, 255} <= set(encoding):
-            what = "some masks use 0 and 1, others 0 and 255: 1 and 255 are read as the same label"
+        if 1 in encoding and (white := max(encoding)) in WHITES:
+            what = (
+                f"some masks use 0 and 1, others 0 and {white}: 1 and {white} are read as the same "
+                "label"
+            )
             findings.append(
                 finding("mixed_masks", "", what, "if they mean different labels, renumber them")
             )

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from caps_med.images import MedicalImage, is_grey
 from caps_med.images.channels import is_colour
+from caps_med.images.labels import WHITES
 from caps_med.wording import counted, size_text
 from training.data.cases import Cases
 from training.data.check.card import ClassShare, DataCard, display_geometry
@@ -78,7 +79,6 @@ RARE = 1e-4
 MANY = 40
 #: Relative difference up to which voxel spacings count as equal.
 SPACING_TOLERANCE = 0.01
-_IGNORED = _WHITE = 255
 #: What nnU-Net's descriptions call a label of voxels that are not labelled.
 _IGNORE = "ignore"
 _COLOUR = "in colour"
@@ -238,10 +238,10 @@ def card_findings(
         return
     for share in labels:
         holder = holders.get(share.label, "")
-        if holder in known or (known and share.label == _IGNORED):
+        if holder in known or (known and share.label in WHITES):
             continue
         name = cases.labels.get(share.label, f"label {share.label}")
-        white = share.label == _IGNORED and len(labels) > 1 and share.label not in cases.labels
+        white = share.label in WHITES and len(labels) > 1 and share.label not in cases.labels
         if white or name.casefold() == _IGNORE:
             what = f"{name} would be learned as a separate class"
             fix = "if it means 'not labelled', replace it with 0"
@@ -262,7 +262,7 @@ def _are_smooth_masks(labels: Sequence[ClassShare]) -> bool:
     """Whether a large part of what is labelled is white: masks that were resized, or drawn with
     soft edges, have greys along their edges.
     """
-    return labels[-1].label == _WHITE and 4 * labels[-1].voxels > sum(s.voxels for s in labels)
+    return labels[-1].label in WHITES and 4 * labels[-1].voxels > sum(s.voxels for s in labels)
 
 
 def _close(spacing: tuple[float, ...], other: tuple[float, ...]) -> bool:

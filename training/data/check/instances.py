@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from caps_med.images import MedicalImage
+from caps_med.images.labels import WHITES
 from caps_med.wording import counted
 from training.data.check.findings import Finding, finding
 from training.data.instances import separate_objects
@@ -20,7 +21,6 @@ GAPS = 1.1
 VARYING = 1.25
 #: Share of the label maps of instances that must look like it.
 MOST = 0.9
-_WHITE = 255
 _FIX = (
     "choose --binary (every id above 0 is foreground) or --instances borders (foreground, and "
     "borders between touching objects); if they are classes, --instances classes"
@@ -33,6 +33,11 @@ class _Map(NamedTuple):
     file: str
     ids: frozenset[int]
     separate: bool
+
+    @property
+    def white(self) -> bool:
+        """Whether it is a mask saved as black and white."""
+        return len(self.ids) == 1 and self.ids <= WHITES
 
     @property
     def small(self) -> bool:
@@ -64,7 +69,7 @@ class InstanceSurvey:
         Args:
             names: ids that have names.
         """
-        masks = sum(one.ids == {_WHITE} for one in self._maps)
+        masks = sum(one.white for one in self._maps)
         for one in self._odd():
             found = f"{counted(len(one.ids), 'id')} up to {max(one.ids)}"
             each = ", one for each object" if one.separate else ""
@@ -94,6 +99,6 @@ class InstanceSurvey:
         return any(one.separate for one in labelled) and alike >= MOST * len(labelled)
 
     def _odd(self) -> list[_Map]:
-        masks = [one for one in self._maps if one.ids == {_WHITE}]
-        odd = [one for one in self._maps if not one.ids <= {1, _WHITE}]
+        masks = [one for one in self._maps if one.white]
+        odd = [one for one in self._maps if not one.ids <= {1, *WHITES}]
         return odd if len(odd) <= len(masks) else []
