@@ -14,6 +14,25 @@ _PART = re.compile(r"[-_ ](?:slices?|sl|z|frame|tile|patch|look|aug)[-_ ]?\d+$",
 #: The subject of the Brain Imaging Data Structure (BIDS), by which its folders and files begin.
 _SUBJECT = re.compile(r"(?:.*?/)??sub-[A-Za-z0-9]+(?=[_/]|$)")
 
+#: Folders of what is seen in images, which are of many patients.
+_FINDING = re.compile(
+    r"(?:(?:^|[-_ ])(?:normal|abnormal|benign|malignant|healthy|diseased?|positive|negative|"
+    r"controls?|tumou?rs?|cancers?|lesions?|covid(?:[-_ ]?19)?|pneumonia|cases|images|tissue))+",
+    re.IGNORECASE,
+)
+
+
+def folder_of(name: str) -> str:
+    """The folders above an image, without those named for a finding at their end.
+
+    >>> folder_of("p1/slices/3"), folder_of("p1/benign/3"), folder_of("benign/benign (3)")
+    ('p1/slices', 'p1', '')
+    """
+    folder = name.rpartition("/")[0]
+    while folder and _FINDING.fullmatch(folder.rpartition("/")[2]):
+        folder = folder.rpartition("/")[0]
+    return folder
+
 
 def subject_of(name: str) -> str:
     """The BIDS subject of an image, with the folders above it; else "".

@@ -192,6 +192,13 @@ def test_parts_of_one_whole_are_one_group(tmp_path: Path) -> None:
     pairs = dict(zip(["p1/0", "p1/1", "p2/0", "p3/0"], PAIRS.values(), strict=False))
     cases = discover(two_folders("images", "labels")(tmp_path / "b", pairs)).cases
     assert [case.grouped for case in cases] == ["p1", "p1", "p2/0", "p3/0"]
+    names = ["benign/0", "benign/1", "Normal cases/2", "p1/malignant/3", "p1/4", "p2/covid-19/5"]
+    pairs = dict(zip(names, PAIRS.values(), strict=False))
+    cases = discover(two_folders("images", "labels")(tmp_path / "findings", pairs)).cases
+    assert {case.name: case.group for case in cases if case.group} == {
+        "p1/malignant/3": "p1",
+        "p1/4": "p1",
+    }
     listed = [
         {"image": f"b/{i}.png", "label": f"c/{i}.png", "patient": patient}
         for i, patient in enumerate((0, 0, "P1", ""))

@@ -11,7 +11,7 @@ from itertools import count, islice
 from typing import NamedTuple
 
 from training.data.cases import Case, FileRef, Unpaired
-from training.data.groups import subject_of, whole_of
+from training.data.groups import folder_of, subject_of, whole_of
 from training.data.layouts.naming import (
     IMAGE_WORDS,
     LABEL_WORDS,
@@ -168,11 +168,11 @@ def _grouped(cases: list[Case]) -> list[Case]:
     """Groups that are given; else BIDS subjects, and those from folders and names such as
     ``p1_slice03``, joined where DICOM files have one Patient ID, unless all cases would be in one.
     """
-    parents = by_key(cases, lambda case: case.name.rpartition("/")[0])
+    parents = by_key(cases, lambda case: folder_of(case.name))
     shared = {parent for parent, members in parents.items() if parent and len(members) > 1}
     guessed = []
     for case in cases:
-        parent = case.name.rpartition("/")[0]
+        parent = folder_of(case.name)
         folder = parent if parent in shared else ""
         group = subject_of(case.name) or folder or whole_of(case.name)
         guessed.append(replace(case, group=case.group or group))
