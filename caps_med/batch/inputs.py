@@ -59,22 +59,23 @@ def find_cases(
     inputs: Sequence[str | Place],
     *,
     kind: Kind = "image",
-    channels: int = 1,
+    channels: int = 0,
     leave_out: Place | None = None,
 ) -> Found:
     """The cases in files, folders (with their subfolders), patterns and text lists.
 
     A file with the suffix of an image format is a case. The files of a DICOM series are one case;
-    where a model takes several channels, so are ``a_0000.nii.gz``, ``a_0001.nii.gz``, ... Hidden
-    files, other files and links that lead out of a folder are skipped. Outputs are named below the
-    common folder of all inputs.
+    where a model takes several channels, so are ``a_0000.nii.gz``, ``a_0001.nii.gz``, ..., and
+    where it takes one, each file of a folder whose images are all called like ``a_0000.nii.gz`` is
+    the case ``a``, as nnU-Net has it. Hidden files, other files and links that lead out of a folder
+    are skipped. Outputs are named below the common folder of all inputs.
 
     Args:
         inputs: files, folders, patterns with ``*``, of this machine or as ``s3://bucket/prefix``;
             or one ``.txt`` or ``.lst`` file with one of these a line, relative to the list itself;
             ``#`` begins a comment.
         kind: "labels" takes DICOM SEG, too.
-        channels: that the model takes.
+        channels: that the model takes; 0 without a model.
         leave_out: a folder that is not searched, nor looked at for what matches a pattern: that of
             the outputs.
 
@@ -100,6 +101,7 @@ def find_cases(
     images = [file for file, look in found.items() if look.header is None]
     series, others = series_of(dicom, kind)
     skipped += [Skipped(_below(root, file), reason) for file, reason in others]
+    channels = channels if kind == "image" else 0
     cases = [*_picture_cases(images, root, channels), *_series_cases(series, root)]
     if not cases:
         names = ", ".join(str(each) for each in inputs)
@@ -261,11 +263,15 @@ def _is_image(file: Place) -> bool:
 def _picture_cases(files: Sequence[Place], root: Place, channels: int) -> Iterator[Case]:
     """A case for each file, or for the files of its channels."""
     grouped: dict[Place, dict[int, Place]] = defaultdict(dict)
-    for file in files if channels > 1 else ():
+    for file in files:
         stem, suffix = split_suffix(file.name)
         if match := CHANNEL.fullmatch(stem):
             grouped[file.with_name(match["case"] + suffix)][int(match["number"])] = file
     whole = {name: group for name, group in grouped.items() if len(group) == channels}
+    if channels == 1:  # beside other names it may be the first picture of a series
+        first = {group[0] for group in whole.values() if 0 in group}
+        mixed = {file.parent for file in files if file not in first}
+        whole = {name: group for name, group in whole.items() if name.parent not in mixed}
     in_groups = {file for group in whole.values() for file in group.values()}
     for file in files:
         if file not in in_groups:

@@ -213,7 +213,19 @@ def test_channels_in_files_of_their_own_are_one_case(tmp_path: Path) -> None:
     found = find_cases([tmp_path], channels=2)
     assert names(found) == ["p1", "p2_0000", "single"]
     assert [path.name for path in found.cases[0].files] == ["p1_0000.nii.gz", "p1_0001.nii.gz"]
-    assert names(find_cases([tmp_path])) == ["p1_0000", "p1_0001", "p2_0000", "single"]
+    every = ["p1_0000", "p1_0001", "p2_0000", "single"]
+    assert names(find_cases([tmp_path])) == names(find_cases([tmp_path], channels=1)) == every
+
+
+def test_a_folder_of_first_channels_alone_is_named_without_them(tmp_path: Path) -> None:
+    for name in ("imagesTs/p1_0000", "imagesTs/p2_0000", "frames/f_0000", "frames/f_0001"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        volume(tmp_path / f"{name}.nii.gz")
+    assert names(find_cases([tmp_path], channels=1)) == [
+        "frames/f_0000", "frames/f_0001", "imagesTs/p1", "imagesTs/p2"
+    ]  # fmt: skip
+    maps = find_cases([tmp_path / "imagesTs"], channels=1, kind="labels")
+    assert names(maps) == ["p1_0000", "p2_0000"]
 
 
 def claimed(name: str) -> list[str]:
