@@ -93,6 +93,15 @@ def evaluate(
             "voxel.",
         ),
     ] = None,
+    ignore_label: Annotated[
+        int | None,
+        typer.Option(
+            help="For a segmentation model: id in the label maps of voxels that are not labelled, "
+            "which are not scored. By default the label that the data call ignore, as nnU-Net "
+            "does.",
+            min=0,
+        ),
+    ] = None,
     robust: Annotated[
         bool,
         typer.Option(
@@ -147,7 +156,7 @@ def evaluate(
         models=loaded,
         out=out,
         seed=seed,
-        interpretation=replace(asked, instances=known),
+        interpretation=replace(asked, instances=known, ignored=ignore_label),
         images=images,
         segmenter=None if segmenter is None else Model(repository.find(segmenter), LIMITS),
         changed=robust_images if robust else 0,

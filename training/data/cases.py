@@ -31,6 +31,9 @@ PARTS: Mapping[str, Part] = {
     "t10k": "test",
 }
 
+#: What nnU-Net's descriptions call a label of voxels that are not labelled.
+IGNORE = "ignore"
+
 #: Most names listed in an error message; the rest are counted.
 _LISTED = 10
 
@@ -108,6 +111,8 @@ class Cases:
             instances, which the check then reports.
         codes: label id -> what it stands for, where label maps are DICOM SEG.
         chosen_channels: whether the user chose the names of the channels.
+        ignored: value in label maps of what is not labelled, which is left out where answers are
+            scored; None if there is none.
         error: why no layout applies, in which case there are no cases; else empty.
     """
 
@@ -122,6 +127,7 @@ class Cases:
     instances: Instances | None = None
     codes: Mapping[int, LabelCode] = field(default_factory=dict)
     chosen_channels: bool = False
+    ignored: int | None = None
     error: str = ""
 
     def require_complete(self) -> Self:

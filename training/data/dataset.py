@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, is_grey
 from training.data.cases import Case, Cases, Track
@@ -168,13 +170,17 @@ class Dataset(Cases):
     ) -> tuple[MedicalImage, MedicalImage, MedicalImage]:
         """As `read`, and third the label map as it is in its file, of instances their ids.
 
+        In the second, but not in the third, what is `ignored` is background.
+
         Args:
             case, flat: as of `read`.
             known: ids of the model that is to be compared with the label map.
         """
         image, ids = read_ids(case, flat=flat)
-        values = values_known_to(self.label_values, known)
-        return image, learned(case, ids, values, self.instances), ids
+        values, labelled = values_known_to(self.label_values, known), ids
+        if self.ignored is not None:
+            labelled = ids.with_array(np.where(ids.array == self.ignored, 0, ids.array))
+        return image, learned(case, labelled, values, self.instances), ids
 
     def read_label(self, case: Case) -> MedicalImage:
         """Read the label map ``[1, *S]`` (label ids) of one case.

@@ -27,11 +27,13 @@ class Interpretation:
         instances: what label ids are learned as; see `Cases.instances`.
         labels: label id -> name; takes precedence over names in the data.
         channels: names of the image channels, in order; empty for those in the data.
+        ignored: see `Cases.ignored`.
     """
 
     instances: Instances | None = None
     labels: Mapping[int, str] = field(default_factory=dict)
     channels: tuple[str, ...] = ()
+    ignored: int | None = None
 
     @classmethod
     def parse(
@@ -83,6 +85,7 @@ class Interpretation:
             labels=dict(sorted(labels.items())),
             channels=self.channels or cases.channels,
             chosen_channels=bool(self.channels),
+            ignored=self.ignored,
         )
 
 

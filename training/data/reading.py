@@ -50,10 +50,10 @@ def label_encoding(cases: Cases) -> dict[int, int]:
         return {}
     for case in cases.cases:
         label = _read_label(case)
-        values.append(set(np.unique(label.array).tolist()))
+        values.append(set(np.unique(label.array).tolist()) - {cases.ignored})
         if not values[-1] <= {0, 1, *WHITES}:
             return {}
-    return encoding_of(values, cases.labels)
+    return encoding_of(values, set(cases.labels) - {cases.ignored})
 
 
 def encoding_of(values: Iterable[Set[int]], names: Iterable[int] = ()) -> dict[int, int]:

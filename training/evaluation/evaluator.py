@@ -139,6 +139,8 @@ def read_with_ids(
         if list(card.labels) != [0, 1]:
             raise
         fix = "if every id above 0 is foreground, choose --binary"
+        if card.task == "segmentation":
+            fix += "; if an id marks what is not labelled, --ignore-label"
         raise InvalidInput(f"{error}; {fix}") from error
 
 

@@ -12,8 +12,12 @@ from training.data.check.instances import InstanceSurvey
 from training.data.reading import read_label_ids
 
 
-def ids_are_objects(cases: Iterable[Case]) -> bool:
+def ids_are_objects(cases: Iterable[Case], ignored: int | None = None) -> bool:
     """Whether each id in the label maps of cases is one object, as far as they tell; reads all.
+
+    Args:
+        cases: of a data set.
+        ignored: an id that is none, see `Cases.ignored`.
 
     Raises:
         BrokenCase: a label map cannot be read.
@@ -21,6 +25,7 @@ def ids_are_objects(cases: Iterable[Case]) -> bool:
     survey = InstanceSurvey()
     for case in cases:
         label = read_label_ids(case)
+        label = label.with_array(label.array * (label.array != ignored))
         survey.add(str(case.label), label, voxels_of(label))
     return survey.all_separate()
 

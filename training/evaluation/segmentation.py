@@ -119,7 +119,10 @@ class SegmentationEvaluator(Evaluator[Case]):
         self._compared = (*self.references, *predictions)
         self._tolerance = tolerance
         labels = labels_of(models[0].bundle.card, dataset.instances)
-        self._names = dict(list(labels.items())[1:])
+        made = dataset.instances in ("binary", "borders")  # whose ids are not those of the files
+        left_out = None if made else dataset.ignored
+        self._names = {i: name for i, name in list(labels.items())[1:] if i != left_out}
+        self._voxels = self._ignored = 0
         self._rows: list[SegmentationRow] = []
         self._calibration = CalibrationRecord()
         self._card = CardBuilder()
@@ -136,7 +139,15 @@ class SegmentationEvaluator(Evaluator[Case]):
     def score(self, unit: Case) -> None:
         """Segment one case with every model, and read what others have predicted of it."""
         image, truth, ids = read_with_ids(unit, self.dataset, self.models)
-        objects = ObjectIds(ids, self._have_borders) if self._have_objects else None
+        labelled = np.asarray(ids.array != self.dataset.ignored)
+        self._voxels += labelled.size
+        self._ignored += int((~labelled).sum())
+
+        def scored(label: MedicalImage) -> MedicalImage:
+            """A label map with background in place of what is not labelled in the truth."""
+            return label.with_array(label.array * labelled)
+
+        objects = ObjectIds(scored(ids), self._have_borders) if self._have_objects else None
         self._units.add(unit_of(image))
         if len(self._units) > 1:
             raise InvalidInput(
@@ -149,13 +160,13 @@ class SegmentationEvaluator(Evaluator[Case]):
         for model in self.models:
             with naming(unit.images[0]):
                 answer, found = answered(model, image, self.dataset.instances)
-            self._calibration.add(model.reference, unit.name, unit.grouped, answer, truth)
-            known = objects and replace(objects, found=found)
-            self._add_rows(model.reference, unit, answer, truth, known)
+            self._calibration.add(model.reference, unit.name, unit.grouped, answer, truth, labelled)
+            known = objects and replace(objects, found=found and scored(found))
+            self._add_rows(model.reference, unit, scored(answer), truth, known)
         for predictions in self._predictions:
             predicted, found = predictions.read(unit.name, self.models)
-            known = objects and replace(objects, found=found)
-            self._add_rows(predictions.name, unit, predicted, truth, known)
+            known = objects and replace(objects, found=found and scored(found))
+            self._add_rows(predictions.name, unit, scored(predicted), truth, known)
 
     def _add_rows(
         self,
@@ -190,7 +201,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         """
         if self.dataset.instances != "binary":
             return self._have_borders
-        return ids_are_objects(self.dataset.cases)
+        return ids_are_objects(self.dataset.cases, self.dataset.ignored)
 
     def evaluation(self) -> Evaluation:
         """Everything that was found."""
@@ -219,6 +230,9 @@ class SegmentationEvaluator(Evaluator[Case]):
         )
 
     def _notes_on(self, card: DataCard) -> Iterator[str]:
+        if (ignored := self.dataset.ignored) is not None:
+            share = self._ignored / self._voxels
+            yield f"the id {ignored} marks what is not labelled: {share:.1%} is not scored"
         if card.groups < card.cases:
             yield (
                 f"{card.cases} cases come from {counted(card.groups, 'independent group')}; "

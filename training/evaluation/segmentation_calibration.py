@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from caps_med.images import MedicalImage
 from caps_med.inference import Segmentation
@@ -24,13 +25,19 @@ class CalibrationRecord:
         self._found: dict[tuple[str, Region], list[Reliability]] = {}
 
     def add(
-        self, model: str, case: str, group: str, answer: Segmentation, truth: MedicalImage
+        self,
+        model: str,
+        case: str,
+        group: str,
+        answer: Segmentation,
+        truth: MedicalImage,
+        labelled: NDArray[np.bool_],
     ) -> None:
-        """Compare an answer with the truth, whose ids are the model's."""
+        """Compare an answer with the truth, whose ids are the model's, where it is labelled."""
         self._groups[case] = group
         labels, confidence = answer.array, answer.confidence_map.array
         right, foreground = labels == truth.array, labels != answer.background
-        inside = {"image": np.ones_like(foreground), "foreground": foreground}
+        inside = {"image": labelled, "foreground": foreground & labelled}
         for region in REGIONS:
             chosen = inside[region]
             found = Reliability.of(confidence[chosen], right[chosen])

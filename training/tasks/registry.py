@@ -78,7 +78,8 @@ def _classification_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - 
 TASKS: Registry[Task] = Registry("caps_med.training_tasks", {
     "segmentation": Task(
         SegmentationRecipe, plan_for, load_segmentation, train_segmentation, evaluate_segmentation,
-        _segmentation_report, options=("tolerance", "predictions", "tta", "binary", "instances"),
+        _segmentation_report,
+        options=("tolerance", "predictions", "tta", "binary", "instances", "ignore_label"),
     ),
     "synthesis": Task(
         SynthesisRecipe, plan_synthesis_for, load_samples, train_synthesis, evaluate_synthesis,

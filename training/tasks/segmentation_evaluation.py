@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from caps_med.wording import counted
 from training.tasks.evaluating import Part, Request, Table
 
 if TYPE_CHECKING:
+    from training.data.interpretation import Interpretation
     from training.evaluation.statistics import Spread
     from training.evaluation.summary import ClassSummary, SegmentationSummary
 
@@ -20,7 +22,7 @@ def evaluate_segmentation(request: Request) -> list[Part]:
     from training.evaluation.summary import write_results
     from training.reports.segmentation import evaluation_report
 
-    dataset = open_dataset(request.data, interpretation=request.interpretation)
+    dataset = open_dataset(request.data, interpretation=_with_ignored(request))
     found = evaluate(
         dataset,
         request.models,
@@ -32,6 +34,18 @@ def evaluate_segmentation(request: Request) -> list[Part]:
     write_results(found.rows, found.summary, request.out)
     evaluation_report(request.out / "report.html", found)
     return [Part(found.summary, list(_tables(found.summary)))]
+
+
+def _with_ignored(request: Request) -> Interpretation:
+    """The interpretation, with the label that the data call ignore unless the user names one."""
+    from training.data import open_dataset
+    from training.data.cases import IGNORE
+
+    if request.interpretation.ignored is not None:
+        return request.interpretation
+    names = open_dataset(request.data).labels
+    ignored = next((i for i, name in names.items() if name.casefold() == IGNORE), None)
+    return replace(request.interpretation, ignored=ignored)
 
 
 def _tables(summary: SegmentationSummary) -> Iterator[Table]:

@@ -355,6 +355,48 @@ def test_label_maps_of_instances_for_a_model_of_one_class(repository: Path, tmp_
     assert answer.exit_code == 0, answer.output
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["by the data", "by the user"])
+def test_what_is_not_labelled_is_not_scored(
+    discs: Path, repository: Path, tmp_path: Path, *, named: bool
+) -> None:
+    """The right half of the first three pictures; of the others all is labelled."""
+    data, unlabelled = tmp_path / "data", np.zeros((1, 72, 80), bool)
+    unlabelled[..., 40:] = True
+    for kind in ("imagesTr", "labelsTr"):
+        (data / kind).mkdir(parents=True)
+    for number in range(6):
+        shutil.copy(discs / "images" / f"case{number}.png", data / "imagesTr")
+        mask = read_image(discs / "labels" / f"case{number}.png", kind="labels").array > 0
+        ids = np.where(unlabelled & (number < 3), 7, mask).astype(np.uint8)
+        write_image(MedicalImage(ids, kind="labels"), data / "labelsTr" / f"case{number}.png")
+    labels = {"background": 0, "disc": 1, "ignore" if named else "rest": 7}
+    (data / "dataset.json").write_text(json.dumps({"labels": labels}))
+    asked = ["--model", "tiny", "--data", data, "--out", tmp_path / "out", "--models", repository,
+             "--predictions", f"truth={discs / 'labels'}"]  # fmt: skip
+    if not named:
+        refused = run(*asked)
+        assert "ids 7; " in str(refused.exception)
+        assert "marks what is not labelled, --ignore-label" in str(refused.exception)
+    answer = run(*asked, *([] if named else ["--ignore-label", "7"]))
+    assert answer.exit_code == 0, answer.output
+    assert "the id 7 marks what is not labelled: 25.0% is not scored" in answer.output
+    model = caps_med.load_model("tiny", repository)
+    with (tmp_path / "out" / "cases.csv").open() as file:
+        rows = {(row["model"], row["case"]): row for row in csv.DictReader(file)}
+    for number in range(6):
+        case = f"case{number}"
+        image, mask = (read_image(discs / kind / f"{case}.png") for kind in ("images", "labels"))
+        inside = ~unlabelled | (number >= 3)
+        truth = MedicalImage(((mask.array[:1] > 0) & inside).astype(np.uint8), kind="labels")
+        found = model.segment(image).array * inside
+        (scores,) = score_case(truth.with_array(found.astype(np.uint8)), truth, [1])
+        assert float(rows["tiny@1", case]["dice"]) == scores.dice
+        assert rows["tiny@1", case]["objects_found"] == str(scores.objects_found)
+        assert rows["truth", case]["hd95"] == "0.0"
+    calibration = json.loads((tmp_path / "out" / "summary.json").read_text())["calibration"]
+    assert sum(one["count"] for one in calibration[0]["bins"]) == 4.5 * 72 * 80
+
+
 def test_pictures_and_volumes_have_no_common_unit(repository: Path, tmp_path: Path) -> None:
     for name, array in (("a.png", np.eye(16)), ("b.nii.gz", np.stack([np.eye(16)] * 3))):
         for kind in ("images", "labels"):

@@ -11,7 +11,7 @@ from caps_med.images import MedicalImage, is_grey
 from caps_med.images.channels import is_colour
 from caps_med.images.labels import WHITES
 from caps_med.wording import counted, size_text
-from training.data.cases import Cases
+from training.data.cases import IGNORE, Cases
 from training.data.check.card import ClassShare, DataCard, display_geometry
 
 Severity = Literal["error", "warning"]
@@ -79,8 +79,6 @@ RARE = 1e-4
 MANY = 40
 #: Relative difference up to which voxel spacings count as equal.
 SPACING_TOLERANCE = 0.01
-#: What nnU-Net's descriptions call a label of voxels that are not labelled.
-_IGNORE = "ignore"
 _COLOUR = "in colour"
 
 
@@ -242,7 +240,7 @@ def card_findings(
             continue
         name = cases.labels.get(share.label, f"label {share.label}")
         white = share.label in WHITES and len(labels) > 1 and share.label not in cases.labels
-        if white or name.casefold() == _IGNORE:
+        if white or name.casefold() == IGNORE:
             what = f"{name} would be learned as a separate class"
             fix = "if it means 'not labelled', replace it with 0"
             yield finding("ignored_value", "", what, fix)
