@@ -39,7 +39,7 @@ def train_folds_together(request: TrainRequest, address: str, console: Console) 
         _train_all(members, console)
     finished = replace(prepared, request=replace(request, resume=True))
     trained = train_folds(finished, Console(quiet=True))  # loads what is trained
-    return publish_trained(finished, trained, frozenset(), console)
+    return publish_trained(finished, trained, console)
 
 
 def _members(prepared: Prepared) -> list[Member]:

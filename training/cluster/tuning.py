@@ -76,9 +76,7 @@ def tune(request: TrainRequest, count: int, address: str, console: Console) -> B
     )
     network = train_one(chosen, prepared.source, run)
     rows = [trial.row for trial in trials]
-    return publish_trained(
-        chosen, [(network, prepared.source)], prepared.source.held_out, console, run, rows
-    )
+    return publish_trained(chosen, [(network, prepared.source)], console, run, rows)
 
 
 def _member(prepared: Prepared, folder: TrialsFolder, trial: Trial) -> Member:

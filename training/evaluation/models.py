@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
 from caps_med.images.labels import same_name
+from caps_med.inference import Model
+from caps_med.networks import CapsuleNetwork
+from caps_med.networks.ensemble import ClassificationEnsemble, Ensemble
 from training.data.cases import Instances
 from training.evaluation.answers import labels_of
+
+
+def members_of(model: Model) -> list[Model]:
+    """The networks of a cross-validation, each as the model; another model alone."""
+    if not isinstance(model.network, Ensemble | ClassificationEnsemble):
+        return [model]
+    members = []
+    for network in model.network.members:
+        assert isinstance(network, CapsuleNetwork)  # noqa: S101 - as its constructor has it
+        member = copy.copy(model)
+        vars(member).pop("inferer", None)  # of the ensemble
+        member.network = network
+        members.append(member)
+    return members
+
+
+def unseen_by(model: Model, held_out: Sequence[Collection[str]]) -> dict[str, Model]:
+    """Group, or image, -> the network of the model that was trained without it.
+
+    Args:
+        held_out: of each network what it has not seen.
+    """
+    pairs = zip(members_of(model), held_out, strict=False)
+    return {name: member for member, names in pairs for name in names}
 
 
 def find_models(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +46,7 @@ class Evaluation:
         card: of the evaluated cases.
         sheet: some of them with their labels, an RGB image.
         predictions: of other programs, as evaluated.
+        members: as of `evaluate`.
     """
 
     models: tuple[Model, ...]
@@ -55,6 +56,11 @@ class Evaluation:
     card: DataCard
     sheet: MedicalImage
     predictions: tuple[Predictions, ...] = ()
+    members: Mapping[str, Model] = field(default_factory=dict)
+
+    def models_of(self, case: Case) -> tuple[Model, ...]:
+        """The models as they answer to a case."""
+        return _models_of(case, self.models, self.members)
 
     def dice_of_cases(self) -> dict[str, float]:
         """Case -> Dice of the first model, mean over classes; without cases that have no labels."""
@@ -70,6 +76,7 @@ def evaluate(
     seed: int = 0,
     tolerance: float | None = None,
     predictions: Mapping[str, Path] = MappingProxyType({}),
+    members: Mapping[str, Model] = MappingProxyType({}),
 ) -> Evaluation:
     """Segment every case with every model.
 
@@ -82,6 +89,8 @@ def evaluate(
             side of a voxel, which may differ between cases.
         predictions: name for tables -> folder with label maps of the cases that another program
             has predicted, see `Predictions.found`; the first model is compared with them, too.
+        members: group -> what answers to its cases in place of the first model: of the networks of
+            a cross-validation the one that has not seen them.
 
     Raises:
         InvalidParameter: the tolerance is negative or infinite, or predictions have the name of a
@@ -90,8 +99,14 @@ def evaluate(
             and volumes are mixed, whose distances have different units; or a prediction is missing,
             broken, or of other voxels than its case.
     """
-    evaluator = SegmentationEvaluator(dataset, models, seed, tolerance, predictions)
+    evaluator = SegmentationEvaluator(dataset, models, seed, tolerance, predictions, members)
     return evaluator.run(track).evaluation()
+
+
+def _models_of(
+    case: Case, models: tuple[Model, ...], members: Mapping[str, Model]
+) -> tuple[Model, ...]:
+    return (members.get(case.grouped, models[0]), *models[1:])
 
 
 class SegmentationEvaluator(Evaluator[Case]):
@@ -104,6 +119,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         seed: int,
         tolerance: float | None = None,
         predictions: Mapping[str, Path] = MappingProxyType({}),
+        members: Mapping[str, Model] = MappingProxyType({}),
     ) -> None:
         super().__init__(dataset, models, seed)
         if tolerance is not None and not 0 <= tolerance < np.inf:
@@ -117,7 +133,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         )
         #: Of the models, then of the predictions.
         self._compared = (*self.references, *predictions)
-        self._tolerance = tolerance
+        self._tolerance, self._members = tolerance, members
         labels = labels_of(models[0].bundle.card, dataset.instances)
         made = dataset.instances in ("binary", "borders")  # whose ids are not those of the files
         left_out = None if made else dataset.ignored
@@ -157,7 +173,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         self._card.add(unit.grouped, image, voxels_of(truth), truth)
         if unit.name in self._shown:
             self._thumbnails.append(thumbnail(unit.name, image, truth))
-        for model in self.models:
+        for model in _models_of(unit, self.models, self._members):
             with naming(unit.images[0]):
                 answer, found = answered(model, image, self.dataset.instances)
             self._calibration.add(model.reference, unit.name, unit.grouped, answer, truth, labelled)
@@ -226,8 +242,9 @@ class SegmentationEvaluator(Evaluator[Case]):
         )
         sheet = case_sheet(self._thumbnails, {})
         return Evaluation(
-            self.models, self.dataset, tuple(self._rows), summary, card, sheet, self._predictions
-        )
+            self.models, self.dataset, tuple(self._rows), summary, card, sheet, self._predictions,
+            self._members,
+        )  # fmt: skip
 
     def _notes_on(self, card: DataCard) -> Iterator[str]:
         if (ignored := self.dataset.ignored) is not None:

@@ -16,8 +16,9 @@ from training.evaluation.classification.evaluate import (
     ClassificationSummary,
     evaluate_classification,
 )
+from training.evaluation.models import unseen_by
 from training.evaluation.robustness.summary import RobustnessSummary
-from training.evaluation.summary import metric_title
+from training.evaluation.summary import metric_title, write_results
 from training.pictures.classification import confusion_matrix, reconstruction_sheet
 from training.pictures.figures import curves
 from training.pictures.pixels import as_pixels, data_url
@@ -77,7 +78,7 @@ def training_report(
     reference: str,
     models: Path | None,
     dataset: ClassifiedDataset,
-    held_out: Collection[str] = (),
+    held_out: Sequence[Collection[str]] = (),
     recipe: Mapping[str, Any],
     scores: Sequence[Mapping[str, float]],
 ) -> None:
@@ -88,7 +89,8 @@ def training_report(
         reference: of the published model, ``name`` or ``name@3``.
         models: its repository; None for the default one.
         dataset: that it was trained on.
-        held_out: names of images that it never saw; they are evaluated as by ``caps-med evaluate``.
+        held_out: of each of its networks the names of images that it never saw; it is evaluated on
+            them as by ``caps-med evaluate``, and the files of that are written beside the report.
         recipe: every value of the training.
         scores: lines of the run's ``scores.jsonl``, one per epoch.
 
@@ -96,10 +98,15 @@ def training_report(
         InvalidInput: the data can no longer be read.
     """
     model = load_model(reference, models)
-    unseen = tuple(image for image in dataset.images if image.name in held_out)
+    members = unseen_by(model, held_out)
+    unseen = tuple(image for image in dataset.images if image.name in members)
     if unseen:
-        parts = _evaluated(evaluate_classification(replace(dataset, images=unseen), [model]))
-        parts["notes"] = [held_out_note(len(unseen), "image")]
+        chosen = replace(dataset, images=unseen)
+        evaluation = evaluate_classification(chosen, [model], members=members)
+        notes = (held_out_note(len(unseen), "image", len(held_out)),)
+        summary = evaluation.summary.model_copy(update={"notes": notes})
+        parts = _evaluated(replace(evaluation, summary=summary))
+        write_results(evaluation.rows, summary, path.parent)
     else:
         parts = {"facts": model_facts(model)}
     if dataset.sheet is not None:

@@ -114,8 +114,14 @@ def _spread(found: Spread | None) -> str:
     return found.text(sd=True).replace("± ", "±\N{NO-BREAK SPACE}") if found else "–"
 
 
-def held_out_note(count: int, what: str) -> str:
+def held_out_note(count: int, what: str, networks: int = 1) -> str:
     """What a reader should know of scores on the cases, or images, that a training held out."""
+    if networks > 1:
+        return (
+            f"measured on {counted(count, what)}, each with the network that was trained without "
+            f"it: the model answers with the mean of {networks} networks, most of which have seen "
+            "it"
+        )
     return (
         f"measured on the {counted(count, what)} held out, which chose the epoch and the "
         "temperature: evaluate the model on others before believing it"

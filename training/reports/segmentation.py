@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,15 @@ from training.data.stacks import LIMITS
 from training.engine.recipe import first_epochs
 from training.evaluation.answers import answered
 from training.evaluation.evaluator import read_matched, trained_note
+from training.evaluation.models import unseen_by
 from training.evaluation.segmentation import Evaluation, evaluate
-from training.evaluation.summary import REGIONS, Region, SegmentationSummary, case_means
+from training.evaluation.summary import (
+    REGIONS,
+    Region,
+    SegmentationSummary,
+    case_means,
+    write_results,
+)
 from training.pictures.figures import curves, strip_plot
 from training.pictures.pixels import as_pixels, case_pictures, data_url
 from training.pictures.reliability import reliability
@@ -56,7 +64,7 @@ def training_report(
     reference: str,
     models: Path | None,
     dataset: Dataset,
-    held_out: Collection[str] = (),
+    held_out: Sequence[Collection[str]] = (),
     recipe: Mapping[str, Any],
     scores: Sequence[Mapping[str, float]],
     seed: int = 0,
@@ -69,10 +77,11 @@ def training_report(
         reference: of the published model, ``name`` or ``name@3``.
         models: its repository; None for the default one.
         dataset: that it was trained on.
-        held_out: groups of cases that it never saw (`Source.held_out`); they are evaluated as by
-            ``caps-med evaluate``. If none is a case's group (the slices of a single volume, say),
-            there are no scores per case, and only the held-out scores of the model's card are
-            shown.
+        held_out: of each of its networks the groups of cases that it never saw
+            (`Source.held_out`); it is evaluated on them as by ``caps-med evaluate``, and the files
+            of that are written beside the report. If none is a case's group (the slices of a
+            single volume, say), there are no scores per case, and only the held-out scores of the
+            model's card are shown.
         recipe: every value of the training.
         scores: lines of the run's ``scores.jsonl``, one per epoch.
         seed: of the confidence intervals.
@@ -85,14 +94,18 @@ def training_report(
         InvalidInput: the data can no longer be read.
     """
     model = load_model(reference, models, limits=LIMITS)  # what was trained on is evaluated
-    subset = dataset.subset(held_out)
-    evaluation = evaluate(subset, [model], track, seed=seed) if subset.cases else None
+    unseen = unseen_by(model, held_out)
+    subset, evaluation = dataset.subset(unseen), None
+    if subset.cases:
+        evaluation = evaluate(subset, [model], track, seed=seed, members=unseen)
+        own = [n for n in evaluation.summary.notes if n != trained_note(model.bundle.reference)]
+        told = held_out_note(evaluation.summary.cases, "case", len(held_out))
+        summary = evaluation.summary.model_copy(update={"notes": (told, *own)})
+        evaluation = replace(evaluation, summary=summary)
+        write_results(evaluation.rows, summary, path.parent)
     parts: dict[str, Any] = (
         {"facts": model_facts(model)} if evaluation is None else _evaluated(evaluation)
     )
-    if evaluation is not None:
-        others = [note for note in parts["notes"] if note != trained_note(model.bundle.reference)]
-        parts["notes"] = [held_out_note(evaluation.summary.cases, "case"), *others]
     if dataset.card is not None and dataset.sheet is not None:
         labels = model.bundle.card.labels
         parts |= {
@@ -192,7 +205,8 @@ def _example(evaluation: Evaluation, case: Case, title: str) -> Example:
     first = evaluation.models[0]
     image, truth = read_matched(case, evaluation.dataset, evaluation.models)
     instances = evaluation.dataset.instances
-    answers = [answered(model, image, instances)[0] for model in evaluation.models]
+    models = evaluation.models_of(case)
+    answers = [answered(model, image, instances)[0] for model in models]
     others = [one.read(case.name, evaluation.models)[0] for one in evaluation.predictions]
     card = first.bundle.card
     pictures, z = case_pictures(

@@ -117,13 +117,12 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
     """
     prepared = prepare(request, console)
     if request.folds:
-        trained, held_out = train_folds(prepared, console), frozenset[str]()
+        trained = train_folds(prepared, console)
     else:
         trained = [(train_one(prepared, prepared.source, request.folder), prepared.source)]
-        held_out = prepared.source.held_out
     if not distributed.first():
         return None
-    return publish_trained(prepared, trained, held_out, console)
+    return publish_trained(prepared, trained, console)
 
 
 def prepare(request: TrainRequest, console: Console, plan_again: bool = False) -> Prepared:
@@ -166,7 +165,6 @@ def prepare(request: TrainRequest, console: Console, plan_again: bool = False) -
 def publish_trained(
     prepared: Prepared,
     trained: Trained,
-    held_out: Collection[str],
     console: Console,
     scores: RunFolder | None = None,
     trials: Sequence[Mapping[str, Any]] = (),
@@ -174,7 +172,6 @@ def publish_trained(
     """Publish what was trained, and write its report.
 
     Args:
-        held_out: groups of cases that it never saw.
         scores: the folder whose recipe the model's card has, and whose scores its report shows;
             None for the request's first.
         trials: of the search that found its recipe, one row for each.
@@ -188,6 +185,7 @@ def publish_trained(
         [fold.read_recipe(task.recipe) for fold in folds] if len(trained) > 1 else (),
     )  # fmt: skip
     if task.report is not None and not isinstance(request.dataset, LabelMapData):
+        held_out = [source.held_out for _, source in trained]
         _report(request, task, bundle, held_out, run.logged(), console)
     return bundle
 
@@ -291,7 +289,7 @@ def _report(
     request: TrainRequest,
     task: Task,
     bundle: Bundle,
-    held_out: Collection[str],
+    held_out: Sequence[Collection[str]],
     logged: Sequence[Mapping[str, float]],
     console: Console,
 ) -> None:

@@ -43,7 +43,8 @@ class Task:
         load: what a recipe trains on: from a data set, and a folder for prepared arrays.
         train: trains a recipe; returns the network and its best score.
         evaluate: scores models of the task, and writes files and a report.
-        report: writes an HTML report of a finished training; None for none.
+        report: writes a report of a finished training, with scores on what each of its networks has
+            not seen; None for none.
         options: of ``caps-med evaluate``, those that models of the task take and not all others do.
     """
 

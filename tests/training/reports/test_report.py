@@ -105,7 +105,7 @@ def test_the_report_of_a_training(discs: Path, repository: Path, tmp_path: Path)
     recipe = {"epochs": 3, "augmentation": {"noise": 0.1, "flip": True}}
     evaluation = training_report(
         tmp_path / "report.html", reference="capsules@1", models=repository, dataset=dataset,
-        held_out={"case1", "case4"}, recipe=recipe, scores=SCORES,
+        held_out=[{"case1", "case4"}], recipe=recipe, scores=SCORES,
     )  # fmt: skip
     assert evaluation is not None
     assert list(evaluation.dice_of_cases()) == ["case1", "case4"]
@@ -127,7 +127,7 @@ def test_a_report_on_held_out_cases_says_what_they_have_been_used_for(
     write_tiny(repository, "learned", card.model_copy(update={"provenance": learned}))
     training_report(
         tmp_path / "report.html", reference="learned", models=repository,
-        dataset=open_dataset(discs), held_out={"case1", "case4"}, recipe={}, scores=SCORES,
+        dataset=open_dataset(discs), held_out=[{"case1", "case4"}], recipe={}, scores=SCORES,
     )  # fmt: skip
     text = Page(tmp_path / "report.html").text
     assert "measured on the 2 cases held out, which chose the epoch and the temperature" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from caps_med.bundles import Bundle
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, write_image
+from caps_med.inference import Model
 from caps_med.networks import (
     CapsNet,
     ClassificationEnsemble,
@@ -37,6 +39,7 @@ from training.data.classified import load_classified, open_classified
 from training.data.classified.arrays import read_array
 from training.engine.loop import LossNotFinite
 from training.evaluation.classification.calibration import fitted
+from training.evaluation.models import unseen_by
 from training.tasks.classification.augmentation import PictureAugmentation
 from training.tasks.classification.objective import Objective
 from training.tasks.classification.plan import plan_classification
@@ -193,6 +196,20 @@ def test_folds_become_one_model(data: Path, tmp_path: Path) -> None:
     members = torch.stack([member(image) for member in network.members])
     torch.testing.assert_close(network(image), members.mean(0))
     assert not torch.equal(members[0], members[1])
+    model, images = Model(bundle), open_classified(data)
+    with (tmp_path / "runs" / "digits" / "cases.csv").open() as file:
+        rows = {row["case"]: row for row in csv.DictReader(file)}
+    assert rows.keys() == {image.name for image in images.of("train")}
+    again = TrainRequest("classification", images, "digits", TINY, folds=2, resume=True,
+                         models=tmp_path / "models", runs=tmp_path / "runs")  # fmt: skip
+    folds = prepare(again, Console(quiet=True)).source.folds(2)
+    unseen = unseen_by(model, [fold.held_out for fold in folds])
+    assert {name: row["answer"] for name, row in rows.items()} == {
+        image.name: unseen[image.name].classify(images.read(image)).label
+        for image in images.of("train")
+    }
+    report = (tmp_path / "runs" / "digits" / "report.html").read_text()
+    assert "each with the network that was trained without it" in report
 
 
 def test_uneven_classes_are_weighted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
@@ -27,6 +28,8 @@ from training.cli.train import train as train_app
 from training.data import Preparation, Source, open_dataset
 from training.data.interpretation import Interpretation
 from training.engine import collapse
+from training.evaluation.metrics.overlap import score_case
+from training.evaluation.models import members_of
 from training.randomization.data import open_label_maps
 from training.tasks import planning
 from training.tasks.overrides import build_recipe, read_overrides
@@ -170,6 +173,17 @@ def test_folds_answer_together_and_every_case_is_held_out_once(discs: Path, tmp_
     report = (tmp_path / "runs" / "model" / "report.html").read_text()
     assert "model@1" in report
     assert "augmentation.noise" in report, "the recipe"
+    assert "measured on 6 cases, each with the network that was trained without it" in report
+    with (tmp_path / "runs" / "model" / "cases.csv").open() as file:
+        dice = {row["case"]: float(row["dice"]) for row in csv.DictReader(file)}
+    dataset, expected, members = open_dataset(discs), dict[str, float | None](), members_of(model)
+    for number, case in enumerate(dataset.cases):
+        image, truth = dataset.read(case)
+        (found,) = score_case(members[number % 3].segment(image), truth, [1])
+        expected[case.name] = found.dice
+    assert dice == expected
+    summary = json.loads((tmp_path / "runs" / "model" / "summary.json").read_text())
+    assert summary["cases"] == 6 and "have seen it" in summary["notes"][0]
     again = train(request(discs, tmp_path, folds=3, resume=True), Console(quiet=True))
     assert again is not None
     assert again.card.scores == bundle.card.scores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -144,7 +145,11 @@ class ClassificationEvaluation:
 
 
 def evaluate_classification(
-    dataset: ClassifiedDataset, models: Sequence[Model], track: Track = iter, seed: int = 0
+    dataset: ClassifiedDataset,
+    models: Sequence[Model],
+    track: Track = iter,
+    seed: int = 0,
+    members: Mapping[str, Model] = MappingProxyType({}),
 ) -> ClassificationEvaluation:
     """Score models on the test part of a data set, or on all of it if it has no parts.
 
@@ -152,6 +157,8 @@ def evaluate_classification(
         models: of the same classes.
         track: wraps the iteration over images, to show progress.
         seed: of the bootstrap.
+        members: name of an image -> what classifies it in place of the first model: of the networks
+            of a cross-validation the one that has not seen it.
 
     Raises:
         InvalidInput: there are no images, one cannot be read, its class is none of the models', or
@@ -171,11 +178,15 @@ def evaluate_classification(
     targets = targets_of(dataset, images, names)
     groups = [image.group for image in images]
     weights = resamples(groups, seed)
+    told = probabilities_of(dataset, images, models, track)
+    for member in {id(one): one for one in members.values() if one is not models[0]}.values():
+        places = [k for k, image in enumerate(images) if members.get(image.name) is member]
+        if places:
+            chosen = [images[k] for k in places]
+            (told[0][places],) = probabilities_of(dataset, chosen, [member])
     answers = [
         Answers(probabilities, targets, model.classifier.spec.exclusive)
-        for model, probabilities in zip(
-            models, probabilities_of(dataset, images, models, track), strict=True
-        )
+        for model, probabilities in zip(models, told, strict=True)
     ]
     found = [measured(each, weights) for each in answers]
     summary = ClassificationSummary(
