@@ -106,6 +106,20 @@ def test_a_folder_that_may_not_be_entered_is_reported(tmp_path: Path) -> None:
     assert unpaired(tmp_path) == {"more": "cannot be opened: Permission denied"}
 
 
+def test_linked_folders_are_read_like_others(tmp_path: Path) -> None:
+    """A folder of a patient may be elsewhere; one that contains itself has an end."""
+    pairs = dict(zip(("p1/0", "p1/1", "p2/0", "p3/0"), PAIRS.values(), strict=False))
+    elsewhere = two_folders("images", "labels")(tmp_path / "elsewhere", pairs)
+    for kind in ("images", "labels"):
+        (tmp_path / "data" / kind).mkdir(parents=True)
+        for patient in ("p1", "p2", "p3"):
+            (tmp_path / "data" / kind / patient).symlink_to(elsewhere / kind / patient)
+        (elsewhere / kind / "p3" / "back").symlink_to(tmp_path / "data" / kind)
+    cases = discover(tmp_path / "data")
+    assert [case.name for case in cases.cases] == ["p1/0", "p1/1", "p2/0", "p3/0"]
+    assert cases.unpaired == () and cases.cases[0].group == "p1"
+
+
 def test_several_channels_are_joined_in_order(tmp_path: Path) -> None:
     affine = np.diag([-1.0, 1, 3, 1])
     rng = np.random.default_rng(0)

@@ -99,16 +99,25 @@ def visible_folders(folder: Path) -> list[Path]:
 
 
 def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpaired]]:
-    """The images below a folder, with stems relative to it, and those that cannot be read."""
+    """The images below a folder, with stems relative to it, and those that cannot be read.
+
+    Links are followed, but not those that lead back.
+    """
     found: list[Entry] = []
     unusable: list[Unpaired] = []
+    above: dict[Path, frozenset[str]] = {}
 
     def unreadable(error: OSError) -> None:
         what = f"cannot be opened: {error.strerror}"
         unusable.append(Unpaired(Path(error.filename), what, "grant yourself read permission"))
 
-    for parent, folders, files in os.walk(folder, onerror=unreadable):
-        here = Path(parent)
+    for parent, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
+        here, real = Path(parent), os.path.realpath(parent)
+        ways = above.get(here.parent, frozenset())
+        if real in ways:
+            folders.clear()
+            continue
+        above[here] = ways | {real}
         folders[:] = sorted(f for f in folders if f[0] != ".") if deep or here == folder else []
         series = [f for f in folders if is_series(here / f)]
         folders[:] = [f for f in folders if f not in series] if deep else []
