@@ -17,7 +17,8 @@ _SUBJECT = re.compile(r"(?:.*?/)??sub-[A-Za-z0-9]+(?=[_/]|$)")
 #: Folders of what is seen in images, which are of many patients.
 _FINDING = re.compile(
     r"(?:(?:^|[-_ ])(?:normal|abnormal|benign|malignant|healthy|diseased?|positive|negative|"
-    r"controls?|tumou?rs?|cancers?|lesions?|covid(?:[-_ ]?19)?|pneumonia|cases|images|tissue))+",
+    r"controls?|tumou?rs?|cancers?|lesions?|covid(?:[-_ ]?19)?|pneumonia|"
+    r"viral|bacterial|lungs?|opacit(?:y|ies)|cases|images|tissue))+",
     re.IGNORECASE,
 )
 

@@ -403,6 +403,21 @@ class TestEitherKind:
         found = open_classified(tmp_path)
         assert len(found.images) == 4 and len(found.strangers) == 3
 
+    def test_label_maps_in_a_folder_beside_the_images_are_none_either(self, tmp_path: Path) -> None:
+        """As chest radiographs are published; ``images/`` is no patient."""
+        for k, name in enumerate(("covid/images/a", "normal/images/p1/a", "normal/images/p1/b")):
+            for file in (name, name.replace("images", "masks")):
+                (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(TRAIN.pictures[k]).save(tmp_path / f"{file}.png")
+        found = open_classified(tmp_path)
+        assert [(image.name, image.group) for image in found.images] == [
+            ("covid/images/a.png", ""),
+            ("normal/images/p1/a.png", found.images[1].group),
+            ("normal/images/p1/b.png", found.images[1].group),
+        ]
+        assert found.images[1].group and len(found.strangers) == 3
+        assert isinstance(open_any(tmp_path), Dataset)
+
     @pytest.mark.parametrize(
         ("file", "told"), [("cats/a.png", "are in cats/"), ("a.png", "are in no folder of a class")]
     )

@@ -106,6 +106,27 @@ def test_a_folder_that_may_not_be_entered_is_reported(tmp_path: Path) -> None:
     assert unpaired(tmp_path) == {"more": "cannot be opened: Permission denied"}
 
 
+def test_two_folders_in_each_of_several(tmp_path: Path) -> None:
+    """As COVID-19 Radiography has them for each finding, and others for each patient."""
+    pairs = list(PAIRS.items())
+    for place, folder in enumerate(("Viral Pneumonia", "COVID", "p1", "p2", "test")):
+        some = {f"s{n}": pair for n, (_, pair) in enumerate(pairs[2 * place : 2 * place + 2])}
+        two_folders("images", "masks")(tmp_path / folder, some)
+    write(PAIRS["axon-00"][0], tmp_path / "overview" / "a.png")
+    cases = discover(tmp_path)
+    assert [(case.name, case.group) for case in cases.cases] == [
+        ("COVID/s0", ""),
+        ("COVID/s1", ""),
+        ("Viral Pneumonia/s0", ""),
+        ("Viral Pneumonia/s1", ""),
+        ("p1/s0", "p1"),
+        ("p1/s1", "p1"),
+        ("p2/s0", "p2"),
+        ("p2/s1", "p2"),
+    ]
+    assert cases.unpaired == () and cases.layout.startswith("folders COVID/images/ and COVID/masks")
+
+
 def test_linked_folders_are_read_like_others(tmp_path: Path) -> None:
     """A folder of a patient may be elsewhere; one that contains itself has an end."""
     pairs = dict(zip(("p1/0", "p1/1", "p2/0", "p3/0"), PAIRS.values(), strict=False))

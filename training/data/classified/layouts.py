@@ -36,7 +36,7 @@ from training.data.layouts.described import (
     value_at,
     with_parts,
 )
-from training.data.layouts.folders import folder_pairs
+from training.data.layouts.folders import folder_pairs, pair_in
 from training.data.layouts.naming import (
     LABEL_WORDS,
     entries,
@@ -174,7 +174,8 @@ def _lists_inside(folder: Path) -> tuple[list[ClassifiedImages], list[InvalidInp
 def class_folders(folder: Path) -> ClassifiedImages | None:
     """A folder per class; inside ``train``, ``val`` and ``test`` where these exist.
 
-    Label maps beside their images (``a_mask.png``) are no images of a class.
+    Label maps beside their images (``a_mask.png``), or in a folder beside that of the images, are
+    no images of a class.
     """
     if not folder.is_dir() or _pair_names(folder):
         return None
@@ -186,12 +187,14 @@ def class_folders(folder: Path) -> ClassifiedImages | None:
     masks: list[Path] = []
     for parent, part in parts:
         for each in visible_folders(parent):
-            files, bad = entries(each)
+            inside, labels = pair_in(each) or (each, None)
+            files, bad = entries(inside)
             unusable += bad
+            masks += [e.path for e in entries(labels)[0]] if labels else []
             stems = {entry.stem for entry in files}
             masks += (e.path for e in files if _is_mask(e.stem, stems))
             images = (e.path for e in files if not _is_mask(e.stem, stems))
-            found += [_of_folder(path, each, folder, part) for path in images]
+            found += [_of_folder(path, each, inside, folder, part) for path in images]
     if not found or len(classes) < 2 - bool(divided):
         return None
     names = sorted(classes, key=natural)
@@ -338,9 +341,11 @@ def _names_file(path: Path) -> bool:
     return is_image_name(path) or path.is_file()
 
 
-def _of_folder(file: Path, class_folder: Path, root: Path, part: Part | None) -> Found:
-    """An image below the folder of its class; a folder in between is its patient."""
-    between = file.relative_to(class_folder).parts[:-1]
+def _of_folder(
+    file: Path, class_folder: Path, images: Path, root: Path, part: Part | None
+) -> Found:
+    """An image below the folder of its class; a folder below that of the images is its patient."""
+    between = file.relative_to(images).parts[:-1]
     group = between[0] if between else ""
     name = file.relative_to(root).as_posix()
     return Found(name, FileRef(file), (class_folder.name,), group, part)

@@ -21,7 +21,12 @@ from training.data.layouts.described import (
     nnunet,
     nnunet_list,
 )
-from training.data.layouts.folders import no_label_maps, one_folder, paired_folders
+from training.data.layouts.folders import (
+    no_label_maps,
+    one_folder,
+    paired_folders,
+    pairs_in_subfolders,
+)
 from training.data.layouts.naming import entries
 from training.data.layouts.stacks import npy_stacks, with_stacks
 from training.data.segments import with_segments
@@ -38,12 +43,14 @@ FOLDERS: tuple[Layout, ...] = (
     npy_stacks,
     paired_folders,
     one_folder,
+    pairs_in_subfolders,
 )
 
 #: A heading and the layouts, for messages.
 SUPPORTED = """\
 Supported layouts of images with label maps:
-  images/a.png + labels/a.png             also imgs/masks, original/mask; a_seg, a_mask, a-label
+  images/a.png + labels/a.png             also imgs/masks, original/mask; a_seg, a_mask, a-label;
+                                          also in folders of patients or findings
   a.png + a_mask.png                      side by side, or one folder per case
   imagesTr/a_0000.nii.gz + labelsTr/a.nii.gz (nnU-Net, Medical Segmentation Decathlon)
   NAME_data_train.npy + NAME_mask_train.npy

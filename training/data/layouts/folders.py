@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from caps_med.errors import InvalidInput
+from caps_med.wording import listed
 from training.data.cases import PARTS, Cases, Unpaired
-from training.data.layouts.naming import entries, is_label_name, visible_folders
+from training.data.layouts.naming import composed, entries, is_label_name, visible_folders
 from training.data.layouts.pairing import Pairing, finished, paired
 
 #: Words in folder names; a word for labels takes precedence (``image_masks`` holds labels).
@@ -25,6 +26,8 @@ _LABEL_WORDS = frozenset(
 _USUAL = ("images", "labels")
 #: Subsets of a data set that are read; a test set is left out.
 _PARTS = {name: part for name, part in PARTS.items() if part != "test"}
+#: Most folders that the name of a layout lists; the rest are counted.
+_LISTED = 4
 #: ``SegmentationClass`` and ``2d_images`` are two words each.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -36,19 +39,41 @@ def paired_folders(folder: Path) -> Cases | None:
         InvalidInput: several folders could contain the images or the label maps.
     """
     pairs = folder_pairs(folder)
-    if not pairs:
+    return _of_pairs(folder, pairs) if pairs else None
+
+
+def pairs_in_subfolders(folder: Path) -> Cases | None:
+    """``images/`` and ``masks/`` in subfolders, of patients or findings, where they match."""
+    below = (pair_in(one) for one in _folders(folder) if one.name.lower() not in PARTS)
+    cases = _of_pairs(folder, [pair for pair in below if pair is not None])
+    return cases if cases.cases else None
+
+
+def pair_in(folder: Path) -> tuple[Path, Path] | None:
+    """The folders of images and of their label maps in a folder, if it is clear which these are."""
+    try:
+        return next(_pairs(folder), None)
+    except InvalidInput:
         return None
-    names = ", ".join(
-        " and ".join(f"{p.relative_to(folder).as_posix()}/" for p in pair) for pair in pairs
-    )
+
+
+def _of_pairs(folder: Path, pairs: Sequence[tuple[Path, Path]]) -> Cases:
+    """The cases in pairs of folders, named with the subfolder of a pair that is no part."""
+    names = listed(
+        [
+            " and ".join(f"{p.relative_to(folder).as_posix()}/" for p in pair) for pair in pairs
+        ], _LISTED,
+    )  # fmt: skip
     found = Pairing([], [])
     unusable: list[Unpaired] = []
     for images, labels in pairs:
         (left, unusable_left), (right, unusable_right) = entries(images), entries(labels)
         pairing = paired(left, right)
         unusable += [*unusable_left, *unusable_right]
-        part = _PARTS.get(images.parent.name.lower()) if images.parent != folder else None
-        cases = [replace(case, part=part) for case in pairing.cases]
+        below = images.parent.name if images.parent != folder else ""
+        part = _PARTS.get(below.lower())
+        above = f"{composed(below)}/" if below and part is None else ""
+        cases = [replace(c, name=f"{above}{c.name}", part=part) for c in pairing.cases]
         found = Pairing(found.cases + cases, found.unpaired + pairing.unpaired, pairing.channels)
     return _as_cases(folder, f"folders {names}", found, unusable)
 
