@@ -44,7 +44,7 @@ def paired_folders(folder: Path) -> Cases | None:
 
 def pairs_in_subfolders(folder: Path) -> Cases | None:
     """``images/`` and ``masks/`` in subfolders, of patients or findings, where they match."""
-    below = (pair_in(one) for one in _folders(folder) if one.name.lower() not in PARTS)
+    below = (pair_in(one) for one in visible_folders(folder) if one.name.lower() not in PARTS)
     cases = _of_pairs(folder, [pair for pair in below if pair is not None])
     return cases if cases.cases else None
 
