@@ -21,6 +21,9 @@ _REPORTS = (
     "application/dicom+json", "application/json", "application/dicom+xml", "application/xml",
 )  # fmt: skip
 
+#: What the warning of a list that is cut holds, in both wordings of the standard.
+_ADDITIONAL = "additional results"
+
 
 class RawClient(DICOMwebClient):
     """`iter_series` gives the content of each file.
@@ -30,6 +33,38 @@ class RawClient(DICOMwebClient):
     """
 
     end = b""
+    _cut = False
+
+    def _http_get(self, *arguments: Any, **options: Any) -> requests.Response:  # noqa: ANN401
+        """The answer, and whether it is a part of what was searched for (PS3.18, 8.3.4.4)."""
+        response = super()._http_get(*arguments, **options)
+        self._cut = _ADDITIONAL in response.headers.get("Warning", "").lower()
+        return response
+
+    def _http_get_application_json(
+        self,
+        url: str,
+        params: dict[str, Any] | None = None,
+        stream: bool = False,
+        get_remaining: bool = False,
+    ) -> list[dict[str, dict[str, Any]]]:
+        """What was searched for, page by page as long as the archive says that there is more.
+
+        Raises:
+            ArchiveUnavailable: the archive sends the same page again.
+        """
+        del get_remaining  # it asks once too often, and without end where pages are unknown
+        found = page = super()._http_get_application_json(url, params, stream)
+        while self._cut and page:
+            last, place = page, {**(params or {}), "offset": len(found)}
+            page = super()._http_get_application_json(url, place, stream)
+            if page == last:
+                raise ArchiveUnavailable(
+                    "the archive lists only a part of what it has found, and does not give the "
+                    "rest: name a series, or raise the archive's limit on results"
+                )
+            found = [*found, *page]
+        return found
 
     def _http_get_multipart_application_dicom(  # type: ignore[override]  # bytes, see above
         self,

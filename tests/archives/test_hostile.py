@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -239,6 +240,44 @@ def test_files_of_another_series(files: list[bytes]) -> None:
 
 def test_an_archive_that_ignores_the_search_for_one_series() -> None:
     with serving(search=listing(1, "1.2", "9.9")) as fake:
+CUT = "Warning: 299 fake: There are 1 additional results that can be requested\r\n"
+CUT_BEFORE_2014 = (
+    'Warning: 299 fake "The number of results exceeded the maximum supported by the server. '
+    'Additional results can be requested."\r\n'
+)
+
+
+def page(series: Sequence[str], warning: str = "") -> Answer:
+    """A part of a list of series."""
+    listed = [{"0020000E": {"vr": "UI", "Value": [one]}} for one in series]
+    return body(json.dumps(listed).encode(), "application/dicom+json", more=warning)
+
+
+def test_a_list_in_pages() -> None:
+    pages = [page(["1.3", "1.4"], CUT), page(["1.5"], CUT_BEFORE_2014), page(["1.6"])]
+    with serving(search=lambda connection: pages.pop(0)(connection)) as fake:
+        found = fake.archive().find("1.2")
+        assert [one.series for one in found] == ["1.3", "1.4", "1.5", "1.6"]
+        asked = [head.split(b" ", 2)[1] for head in fake.asked]
+    assert b"offset" not in asked[0]
+    assert b"offset=2" in asked[1] and b"offset=3" in asked[2]
+    assert all(b"includefield=" in each for each in asked)
+
+
+def test_a_list_that_has_no_more_pages_than_it_says() -> None:
+    pages = [page(["1.3"], CUT), page([], CUT)]
+    with serving(search=lambda connection: pages.pop(0)(connection)) as fake:
+        assert len(fake.archive().find("1.2")) == 1
+
+
+def test_a_list_whose_other_pages_cannot_be_had() -> None:
+    with (
+        serving(search=page(["1.3"], CUT)) as fake,
+        pytest.raises(ArchiveUnavailable, match="lists only a part"),
+    ):
+        fake.archive().find("1.2")
+
+
         with pytest.raises(SeriesNotFound, match="no such series"):
             fake.archive().retrieve(REFERENCE)
         assert len(fake.asked) == 1
