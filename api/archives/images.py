@@ -34,7 +34,7 @@ async def archived_image(
     content = await engine.archives.retrieve(reference)
     digest = await engine.run("hash", lambda: hashlib.sha256(content).hexdigest())
     note(input_sha256=digest)
-    with only_series(reference.series) as checked:
+    with only_series(reference) as checked:
         return checked(await engine.decode([content], kind, fitting, choice))
 
 

@@ -271,25 +271,33 @@ def find_archive(
 
 
 @contextmanager
-def only_series(series: str) -> Iterator[Callable[[MedicalImage], MedicalImage]]:
+def only_series(
+    reference: SeriesReference,
+) -> Iterator[Callable[[MedicalImage], MedicalImage]]:
     """Check that the archive sent what was asked for, while it is decoded and after that.
 
     Args:
-        series: the UID that was asked for.
+        reference: that was asked for.
 
     Yields:
         What the decoded image is to be passed through.
 
     Raises:
-        ArchiveUnavailable: there are files of another series, or of none.
+        ArchiveUnavailable: there are files of another series, or of none, or they name another
+            study, to which their segmentation would belong.
     """
     different = ArchiveUnavailable(
         "the archive sent a different series than the one requested: see the archive's log"
     )
 
     def checked(image: MedicalImage) -> MedicalImage:
-        if image.series != series:
+        if image.series != reference.series:
             raise different
+        if image.origin and image.origin.attributes["StudyInstanceUID"] != reference.study:
+            raise ArchiveUnavailable(
+                "the archive sent files of a different study than the one requested: check the "
+                "study's UID, or see the archive's log"
+            )
         return image
 
     try:

@@ -106,7 +106,7 @@ def read(
 
     bounds = ArchiveBounds(max_bytes=model.limits.max_bytes)
     content = _archive(given.archive, bounds).retrieve(given)
-    with only_series(given.series) as checked:
+    with only_series(given) as checked:
         return checked(model.read(content, "image", index=volume))
 
 

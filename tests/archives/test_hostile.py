@@ -214,12 +214,13 @@ def read(files: list[bytes]) -> MedicalImage:
     answer = body(parts(*files), MULTIPART)
     with serving(search=listing(len(files)), retrieve=answer) as fake:
         content = fake.archive().retrieve(REFERENCE)
-    with only_series(REFERENCE.series) as checked:
+    with only_series(REFERENCE) as checked:
         return checked(read_image(content))
 
 
 def test_files_of_the_series() -> None:
-    for files in (slices("1.3"), slices("1.3", StudyInstanceUID=None), [picture("1.3")]):
+    named = slices("1.3", StudyInstanceUID=REFERENCE.study)
+    for files in (named, slices("1.3", StudyInstanceUID=None), [picture("1.3")]):
         assert read(files).series == "1.3"
 
 
@@ -238,8 +239,11 @@ def test_files_of_another_series(files: list[bytes]) -> None:
         read(files)
 
 
-def test_an_archive_that_ignores_the_search_for_one_series() -> None:
-    with serving(search=listing(1, "1.2", "9.9")) as fake:
+def test_files_of_another_study() -> None:
+    with pytest.raises(ArchiveUnavailable, match="a different study"):
+        read(slices("1.3", StudyInstanceUID="1.22"))
+
+
 CUT = "Warning: 299 fake: There are 1 additional results that can be requested\r\n"
 CUT_BEFORE_2014 = (
     'Warning: 299 fake "The number of results exceeded the maximum supported by the server. '
@@ -278,6 +282,8 @@ def test_a_list_whose_other_pages_cannot_be_had() -> None:
         fake.archive().find("1.2")
 
 
+def test_an_archive_that_ignores_the_search_for_one_series() -> None:
+    with serving(search=listing(1, "1.2", "9.9")) as fake:
         with pytest.raises(SeriesNotFound, match="no such series"):
             fake.archive().retrieve(REFERENCE)
         assert len(fake.asked) == 1

@@ -53,14 +53,14 @@ def test_a_series_is_retrieved_as_it_was_stored(
     caplog.set_level(logging.DEBUG)
     content = archive(filled).retrieve(REFERENCE)
     assert content == archive(filled).retrieve(REFERENCE)
-    with only_series(SERIES) as checked:
+    with only_series(REFERENCE) as checked:
         image = checked(read_image(content))
     local = read_image(zipped())
     np.testing.assert_array_equal(image.array, local.array)
     np.testing.assert_array_equal(image.affine, local.affine)
     with (
         pytest.raises(ArchiveUnavailable, match="a different series"),
-        only_series("1.2.3") as checked,
+        only_series(SeriesReference("orthanc", STUDY, "1.2.3")) as checked,
     ):
         checked(image)
     for hidden in (SERIES, filled.address, filled.password, "Authorization"):
