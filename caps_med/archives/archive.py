@@ -38,8 +38,9 @@ _GARBLED = (
 )  # fmt: skip
 #: Attributes of a series in an archive's list (PS3.18, table 10.6.3-4).
 _STUDY, _SERIES, _MODALITY, _INSTANCES = "0020000D", "0020000E", "00080060", "00201209"
-#: What an archive lists of the files that it did not store (PS3.18, 10.5.3).
-_FAILED = ("FailedSOPSequence", "OtherFailuresSequence")
+#: What an archive lists of the files that it did not store, and of those that it did (PS3.18,
+#: 10.5.3).
+_FAILED, _KEPT = ("FailedSOPSequence", "OtherFailuresSequence"), "ReferencedSOPSequence"
 #: Series of these modalities hold no picture: segmentations, reports, plans, waveforms.
 NO_PICTURES = frozenset(("SEG", "SR", "PR", "KO", "RTSTRUCT", "RTPLAN", "DOC", "ECG", "AU", "REG"))
 
@@ -137,7 +138,8 @@ class Archive:
             contents: our own: they are parsed here.
 
         Raises:
-            ArchiveUnavailable: the archive does not answer in time, or cannot store them.
+            ArchiveUnavailable: the archive does not answer in time, cannot store them, or does not
+                say that it has.
             ArchiveDenied: it does not accept the credentials.
         """
         from pydicom import dcmread
@@ -146,8 +148,13 @@ class Archive:
         with self._exchange(self._bounds.max_report_bytes) as (client, _):
             answer = client.store_instances(datasets)
             failures = sum(len(answer.get(name, ())) for name in _FAILED)
+            kept = {str(one.get("ReferencedSOPInstanceUID")) for one in answer.get(_KEPT, ())}
         if failures:
             raise ArchiveUnavailable("the archive did not store the result: see the archive's log")
+        if not kept.issuperset(str(one.SOPInstanceUID) for one in datasets):
+            raise ArchiveUnavailable(
+                "the archive does not report that it has stored the result: look for it there"
+            )
 
     def _expected(self, reference: SeriesReference) -> int | None:
         """The number of files of the series, after a check that it is there."""

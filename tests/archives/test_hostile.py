@@ -30,11 +30,12 @@ from tests.archives.fake import (
     serving,
 )
 from tests.archives.series import slices
-from tests.images.dicom_files import dataset, encoded
+from tests.images.dicom_files import SERIES, dataset, encoded
 
 #: Far above what a bounded exchange takes on a busy machine.
 SOON = 60.0
 FILE = slices()[0]
+INSTANCE = f"{SERIES}.1"
 PART = parts(FILE, end=b"")
 
 
@@ -331,15 +332,45 @@ def test_what_was_not_stored(answer: Answer, said: str) -> None:
         fake.archive().store([FILE])
 
 
+def kept(*instances: str) -> bytes:
+    """A report on what was stored."""
+    items = [{"00081155": {"vr": "UI", "Value": [instance]}} for instance in instances]
+    return json.dumps({"00081199": {"vr": "SQ", "Value": items}}).encode()
+
+
 def test_what_was_stored() -> None:
-    stored = FAILED.replace(b"81198", b"81199")
+    xml = (
+        b'<NativeDicomModel><DicomAttribute tag="00081199" vr="SQ" keyword="ReferencedSOPSequence">'
+        b'<Item number="1">'
+        b'<DicomAttribute tag="00081155" vr="UI" keyword="ReferencedSOPInstanceUID">'
+        b'<Value number="1">%s</Value></DicomAttribute></Item></DicomAttribute></NativeDicomModel>'
+    )
     for answer in (
-        body(stored, "application/dicom+json; charset=utf-8"),
-        body(stored, "application/dicom+json", "202 Accepted"),  # with warnings
-        body(b"", "text/plain"),
+        body(kept(INSTANCE), "application/dicom+json; charset=utf-8"),
+        body(kept(INSTANCE), "application/dicom+json", "202 Accepted"),  # with warnings
+        body(kept("1.9", INSTANCE), "application/dicom+json"),
+        body(xml % INSTANCE.encode(), "application/dicom+xml"),
     ):
         with serving(store=answer) as fake:
             fake.archive().store([FILE])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        body(b"", "text/plain"),
+        body(b"", "application/dicom+json", "202 Accepted"),
+        body(b"{}", "application/dicom+json"),
+        body(kept("1.9"), "application/dicom+json"),
+        body(FAILED.replace(b"81198", b"81199"), "application/dicom+json"),
+    ],
+)
+def test_what_may_not_have_been_stored(answer: Answer) -> None:
+    with (
+        serving(store=answer) as fake,
+        pytest.raises(ArchiveUnavailable, match="does not report that it has stored"),
+    ):
+        fake.archive().store([FILE])
 
 
 def test_nothing_of_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
