@@ -37,6 +37,11 @@ FRAMES = frozenset(
 MOST_SLICES = 10_000
 #: Elements that `origin_of` reads.
 TAGS = (*DESCRIBED, *IDENTIFIED, "SOPInstanceUID")
+#: What programs write in place of a Patient ID, but for signs and spaces. No number is among it: it
+#: may be that of a patient.
+_NOBODY = re.compile(
+    r"anon|anonymous|anonymi[sz]ed|deidentified|redacted|removed|unknown|none|null|na|noid|x*"
+)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -111,6 +116,16 @@ def joined(origins: Sequence[DicomOrigin | None], order: Sequence[int]) -> Dicom
         return replace(known[0], slices=tuple(slices[i] for i in order))
     except ValueError:
         return None
+
+
+def known_patient(identifier: str) -> str:
+    """A Patient ID by which images of one patient are told; empty if it stands for no one.
+
+    >>> known_patient(" 17-4 "), known_patient("ANONYMOUS"), known_patient("N/A")
+    ('17-4', '', '')
+    """
+    letters = re.sub(r"[\W_]", "", identifier).lower()
+    return "" if _NOBODY.fullmatch(letters) else identifier.strip()
 
 
 def text_of(header: Dataset, name: str) -> str:

@@ -70,7 +70,8 @@ class MedicalImage:
         plane: `[3, 3]` float64, of a picture whose file says where its pixels lie in their plane:
             column and row to millimetres. NRRD and MetaImage get it back; nothing else uses it.
         patient: the Patient ID of DICOM files, volumes and pictures alike; empty where there is
-            none. Never shown or written, and kept only as a digest.
+            none, or one that stands for no one ("ANONYMOUS"). Never shown or written, and kept
+            only as a digest.
         series: the Series Instance UID of DICOM files, volumes and pictures alike; empty where
             there is none.
 

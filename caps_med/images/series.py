@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from caps_med.images.codecs import dicom_kinds, dicom_layout, zips
+from caps_med.images.dicom_origin import known_patient
 from caps_med.images.image import Kind
 from caps_med.images.reading import read_at_most
 
@@ -84,14 +85,14 @@ def header_in(content: BinaryIO, whole: bool) -> Header | None:
 def patient_in(file: BinaryIO) -> str:
     """The Patient ID of a DICOM file, of which the beginning is read; empty where there is none.
 
-    Files that are no DICOM have none, either.
+    Files that are no DICOM have none, either, nor those that were anonymized by one ID for all.
     """
     start = file.read(dicom_layout.PREAMBLE + len(dicom_layout.MAGIC))
     if not dicom_layout.recognises(start):
         return ""
     file.seek(0)
     found = (_elements(file, ("PatientID",), whole=True) or {}).get("PatientID")
-    return found.strip() if isinstance(found, str) else ""
+    return known_patient(found) if isinstance(found, str) else ""
 
 
 def _elements(content: BinaryIO, names: Sequence[str], whole: bool) -> Header | None:

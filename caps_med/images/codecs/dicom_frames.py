@@ -93,7 +93,8 @@ class Frames:
         timed: whether its frames follow each other in time.
         origin: what a DICOM SEG of it has to name; None where the file does not say enough.
         patient: identifies the patient among the files of a series; never shown.
-        patient_id: as the file has it; empty where it has none, or not as the standard has it.
+        patient_id: as the file has it; empty where it has none, or not as the standard has it, or
+            where it stands for no one.
         sample_bytes: of a stored value.
         name: of the file, in messages; empty if it is the only one.
         notes: what was decided before it is decoded.
@@ -154,7 +155,7 @@ def describe_frames(data: bytes, limits: Limits) -> Frames:
             _is_timed(header, shape[0]),
             dicom_origin.origin_of(header, shape[0]),
             _patient(header),
-            dicom_origin.text_of(header, "PatientID").strip(),
+            dicom_origin.known_patient(dicom_origin.text_of(header, "PatientID")),
             _whole(header, "BitsAllocated") // 8,
         )
 

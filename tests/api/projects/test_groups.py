@@ -153,6 +153,12 @@ def test_dicom_series_with_one_patient_id_belong_together(
     assert not any(b"17-4" in file.read_bytes() for file in root.rglob("*") if file.is_file())
 
 
+def test_an_id_that_stands_for_no_one_links_no_images() -> None:
+    for identifier in ("ANONYMOUS", "Anonymized", "N/A", "***", " "):
+        assert patient_digest(read_image(series_file(1, 0.0, PatientID=identifier)), "p") is None
+    assert patient_digest(read_image(series_file(1, 0.0, PatientID="ANON-17")), "p")
+
+
 def sizes(folder: Path) -> list[int]:
     """Of the groups that a training divides nowhere."""
     groups = [case.grouped for case in open_dataset(folder).cases]

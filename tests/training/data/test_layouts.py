@@ -294,8 +294,10 @@ def test_dicom_series_of_one_patient_are_one_group(tmp_path: Path) -> None:
     """They could be on both sides of the split; the ID itself is told nobody."""
     cases = discover(of_patients(tmp_path / "a", "17", "18", "17", None, "")).cases
     assert [case.grouped for case in cases] == ["s0", "s1", "s0", "s3", "s4"]
-    anonymized = discover(of_patients(tmp_path / "b", "anonymous", "anonymous")).cases
-    assert [case.grouped for case in anonymized] == ["s0", "s1"]
+    replaced = discover(of_patients(tmp_path / "b", "id", "id")).cases
+    assert [case.grouped for case in replaced] == ["s0", "s1"]
+    mixed = discover(of_patients(tmp_path / "c", "ANONYMOUS", "17", "Anonymous ", "0", "0")).cases
+    assert [case.grouped for case in mixed] == ["s0", "s1", "s2", "s3", "s3"]
 
 
 def test_a_patient_id_joins_groups_that_names_say(tmp_path: Path) -> None:
