@@ -1,7 +1,8 @@
 """From stored values to those that they stand for: Rescale Slope and Intercept.
 
 Classic objects say them once (DICOM PS3.3, C.11.1), enhanced ones in their functional groups, a
-frame's own before the shared one (C.7.6.16.2.9).
+frame's own before the shared one (C.7.6.16.2.9). Some that have such groups, as of positions, say
+them once all the same.
 """
 
 from __future__ import annotations
@@ -44,13 +45,8 @@ def rescaled(header: Dataset, array: Array) -> Array:
 def _transformations(header: Dataset, frames: int) -> Array:
     """Slope and intercept `[F, 2]`, or `[1, 2]` of all frames."""
     shared, own = shared_groups(header), described_frames(header, frames)
-    if not shared and not own:
-        return np.array([_slope_and_intercept(header)])
-    if not own:
-        return np.array([_slope_and_intercept(group_of(shared, shared, _TRANSFORMATION))])
-    return np.array(
-        [_slope_and_intercept(group_of(frame, shared, _TRANSFORMATION)) for frame in own]
-    )
+    sources = (group_of(frame, shared, _TRANSFORMATION) for frame in own or [Dataset()])
+    return np.array([_slope_and_intercept(source or header) for source in sources])
 
 
 def _slope_and_intercept(source: Dataset) -> tuple[float, float]:
