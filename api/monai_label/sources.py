@@ -15,7 +15,7 @@ from api.problems import IMAGE_NOT_FOUND, SESSION_NOT_FOUND, Refusal
 from api.routes.common import engine_of
 from api.uploads import read_upload
 from caps_med.archives.reference import SeriesReference, is_uid
-from caps_med.errors import ArchiveUnavailable, SeriesNotFound
+from caps_med.errors import ArchiveDenied, ArchiveUnavailable, SeriesNotFound
 from caps_med.images import MedicalImage
 from caps_med.inference import Model, Segmentation
 
@@ -76,15 +76,16 @@ async def archived(engine: Engine, series: str) -> SeriesReference:
     """The series with this UID, in the first archive that has it.
 
     Raises:
-        SeriesNotFound: none has it. ArchiveUnavailable: one that may have it does not answer.
+        SeriesNotFound: none has it. ArchiveUnavailable, ArchiveDenied: one that may have it does
+            not answer, or does not accept the credentials.
         Refusal: the key may not use archives (403).
     """
-    silent: ArchiveUnavailable | None = None
+    silent: ArchiveUnavailable | ArchiveDenied | None = None
     for name in engine.archives.names:
         try:
             return await located(engine, name, series)
         except SeriesNotFound:
             continue
-        except ArchiveUnavailable as error:
+        except (ArchiveUnavailable, ArchiveDenied) as error:
             silent = error
     raise silent or SeriesNotFound("no archive has a series with that UID")

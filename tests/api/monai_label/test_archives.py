@@ -34,16 +34,17 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> KeyStore:
 
 @pytest.fixture(scope="module")
 def service(orthanc: Orthanc, models: Path, keys: KeyStore) -> Iterator[Running]:
-    """Two archives, of which the first does not answer and the second has one series."""
+    """Three archives: the first denies access, the second is away, the third has one series."""
     orthanc.clear()
     for number, z in enumerate((2.5, 0.0, 5.0), start=1):
         orthanc.store(series_file(number, z, Modality="CT"))
     there = ArchiveSettings(**json.loads(orthanc.settings())["orthanc"])
+    denied = there.model_copy(update={"user": "another"})
     gone = ArchiveSettings(url="http://127.0.0.1:9/dicom-web")
     keys.create("first", ["admin"])
     settings = Settings(
         models=models, preload=(), training=False, monai_label=True, keys=keys.path,
-        archives={"gone": gone, "orthanc": there},
+        archives={"denied": denied, "gone": gone, "orthanc": there},
     )  # fmt: skip
     with running(settings) as served:
         yield served
@@ -87,7 +88,7 @@ def test_dicom_seg_of_the_archive_s_patient(service: Running, key: str) -> None:
 
 def test_a_series_that_there_is_not(service: Running, key: str) -> None:
     answer = infer(service, key, "1.2.3", "image")
-    assert answer.json()["code"] == "archive_unavailable"  # the first may have it
+    assert answer.json()["code"] == "archive_unavailable"  # that may have it
 
 
 def test_archives_need_their_scope(service: Running, keys: KeyStore) -> None:
