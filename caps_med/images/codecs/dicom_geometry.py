@@ -23,6 +23,8 @@ from caps_med.images.image import LPS_TO_RAS, Array
 SPACING_TOLERANCE = 0.05
 #: Orientations of slices of one volume may differ by this much per entry.
 ORIENTATION_TOLERANCE = 1e-3
+#: Of a slice of which neither its thickness nor the distance to another is known, in mm.
+ASSUMED_THICKNESS = 1.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class SlicePlane:
         down: `[3]`, the unit vector along a column, from one row to the next.
         spacing: millimetres between rows, and between columns.
         thickness: millimetres to the next slice where there is only one.
+        assumed: whether the file does not say so.
     """
 
     position: Array
@@ -42,6 +45,7 @@ class SlicePlane:
     down: Array
     spacing: tuple[float, float]
     thickness: float
+    assumed: bool = False
 
 
 def planes_of(affine: Array, count: int) -> tuple[SlicePlane, ...]:
@@ -201,9 +205,16 @@ def _plane(position: Dataset, orientation: Dataset, measures: Dataset) -> SliceP
             for name in ("SpacingBetweenSlices", "SliceThickness")
             if (value := measures.get(name)) not in (None, "") and float(value) > 0
         ),
-        1.0,
+        None,
     )
-    return SlicePlane(corner, across, down, (float(spacing[0]), float(spacing[1])), thickness)
+    return SlicePlane(
+        corner,
+        across,
+        down,
+        (float(spacing[0]), float(spacing[1])),
+        thickness or ASSUMED_THICKNESS,
+        thickness is None,
+    )
 
 
 def _numbers(value: Any, number: int) -> Array | None:  # noqa: ANN401 - whatever the file holds

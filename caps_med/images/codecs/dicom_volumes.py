@@ -14,6 +14,7 @@ import numpy as np
 from caps_med.errors import InputTooLarge, InvalidInput, SeveralVolumes, UnsupportedFormat
 from caps_med.images.codecs.dicom_frames import Frames
 from caps_med.images.codecs.dicom_geometry import (
+    ASSUMED_THICKNESS,
     SlicePlane,
     affine_of,
     check_all_placed,
@@ -44,6 +45,10 @@ SHIFTED = (
     "them"
 )
 _MOST_SHIFTED = 0.5
+NO_THICKNESS = (
+    f"DICOM: no thickness of the single slice; it is taken for {ASSUMED_THICKNESS:g} mm, and "
+    "volumes are those of such a slice"
+)
 #: Series, and sizes of volumes, that an error lists.
 MOST_LISTED = 20
 
@@ -105,6 +110,8 @@ def _volume(
     frames, notes = _decoded(files, wanted, limits)
     if len(volumes) > 1:
         notes += (f"DICOM: volume {index} of 0 to {len(volumes) - 1}",)
+    if len(wanted) == 1 and planes[wanted[0]].assumed:
+        notes += (NO_THICKNESS,)
     volume = np.stack([frame.T for frame in frames], axis=-1)
     origin, identified = _origin(files, wanted)
     if origin is None:

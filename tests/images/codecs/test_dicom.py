@@ -29,6 +29,7 @@ from caps_med.errors import (
 )
 from caps_med.images import Limits, SliceStack, encode_image, read_image
 from caps_med.images.codecs.dicom_geometry import affine_of, planes_of
+from caps_med.images.codecs.dicom_volumes import NO_THICKNESS
 from tests.contract.formats import ReaderContract, picture
 from tests.images.dicom_files import (
     IDENTITY,
@@ -37,6 +38,7 @@ from tests.images.dicom_files import (
     encoded,
     enhanced,
     placed,
+    series_file,
     slice_file,
 )
 
@@ -249,6 +251,15 @@ def test_frames_of_one_file_are_a_volume() -> None:
     read = read_image(encoded(dataset(frames)))
     np.testing.assert_array_equal(read.array[0], frames.T)
     assert "no positions" in read.warnings[0]
+
+
+def test_a_slice_of_unknown_thickness_is_said_to_be(tmp_path: Path) -> None:
+    for number, unknown in enumerate(({"SliceThickness": None}, {"SliceThickness": 0})):
+        image = read_image(slice_file(**unknown))
+        assert image.spacing == (0.75, 0.5, 1.0) and NO_THICKNESS in image.warnings
+        (tmp_path / f"{number}.dcm").write_bytes(series_file(number, 3.0 * number, **unknown))
+    assert NO_THICKNESS not in read_image(slice_file()).warnings
+    assert NO_THICKNESS not in read_image(tmp_path).warnings  # of two the distance is known
 
 
 def test_enhanced_frames_lie_where_their_groups_say() -> None:
