@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,7 +40,8 @@ def placed_on(labels: MedicalImage, image: MedicalImage) -> MedicalImage:
     """Place a label map on an image's grid, in its voxel order; background where it has no voxel.
 
     A DICOM SEG leaves out slices without labels, and its axes may run the other way. Voxels are
-    moved, never resampled.
+    moved, never resampled. The thickness of a single slice is not compared: nothing follows it, and
+    highdicom writes 1 mm for each.
 
     Args:
         labels: `[1, X, Y, Z]`, or a picture of the image's size.
@@ -52,7 +54,7 @@ def placed_on(labels: MedicalImage, image: MedicalImage) -> MedicalImage:
         if labels.spatial_shape != image.spatial_shape:
             raise _elsewhere(labels, image)
         return labels
-    between = np.linalg.inv(image.affine) @ labels.affine
+    between = _steps(np.linalg.inv(image.affine) @ labels.affine, labels.spatial_shape)
     axes = np.rint(between[:3, :3])
     first = np.rint(between[:3, 3])
     if not _is_permutation(axes) or _apart(between, axes, first, labels) > TOLERANCE:
@@ -86,6 +88,16 @@ def in_order_of(image: MedicalImage, labels: MedicalImage) -> MedicalImage:
         return placed_on(labels, image)
     except InvalidInput:
         return labels
+
+
+def _steps(between: Array, sizes: Sequence[int]) -> Array:
+    """The steps from one grid to another; along an axis of one voxel one step the nearest way."""
+    steps = between.copy()
+    for axis, size in enumerate(sizes):
+        if size == 1:
+            nearest = np.abs(between[:3, axis]).argmax()
+            steps[:3, axis] = np.sign(between[nearest, axis]) * np.eye(3)[nearest]
+    return steps
 
 
 def _is_permutation(axes: Array) -> bool:

@@ -41,6 +41,22 @@ def test_each_voxel_stays_where_it_lies(turned: str) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("step", [0.3, -4.0])
+def test_a_single_slice_lies_where_it_is_however_thick(step: float) -> None:
+    """As highdicom writes it: 1 mm, at right angles to the slice, also under a tilted gantry."""
+    affine = OBLIQUE.copy()
+    affine[:3, 2] = step * np.cross(OBLIQUE[:3, 0], OBLIQUE[:3, 1])
+    affine[:3, 3] += 4 * OBLIQUE[:3, 2]
+    wanted = np.zeros_like(LABELS)
+    wanted[..., 4] = LABELS[..., 4]
+    found = placed_on(MedicalImage(LABELS[None, ..., 4:5], affine, kind="labels"), IMAGE)
+    np.testing.assert_array_equal(found.array[0], wanted)
+    np.testing.assert_array_equal(found.affine, OBLIQUE)
+    affine[:3, 3] += 0.3 * OBLIQUE[:3, 2]
+    with pytest.raises(InvalidInput, match="resample it onto this one"):
+        placed_on(MedicalImage(LABELS[None, ..., 4:5], affine, kind="labels"), IMAGE)
+
+
 def test_what_lies_elsewhere_is_refused() -> None:
     labels = part("LAS")
     finer = MedicalImage(labels.array, OBLIQUE @ np.diag([0.5, 1, 1, 1]), kind="labels")

@@ -88,7 +88,7 @@ def test_a_folder_or_zip_of_one_is_that_one(tmp_path: Path) -> None:
 
 
 def of_highdicom(tmp_path: Path, array: Array, kind: str, **more: Any) -> Dataset:  # noqa: ANN401
-    """A SEG of an array `[4, 5, 7, segments]`, or `[4, 5, 7]` of numbers."""
+    """A SEG of an array `[slices, 5, 7, segments]`, or `[slices, 5, 7]` of numbers."""
     count = array.shape[3] if array.ndim == 4 else int(array.max())
     described = [
         SegmentDescription(
@@ -97,8 +97,9 @@ def of_highdicom(tmp_path: Path, array: Array, kind: str, **more: Any) -> Datase
         for number in range(1, count + 1)
     ]
     found: Dataset = highdicom.seg.Segmentation(
-        sources(tmp_path), array, kind, described, f"{IDENTITY['StudyInstanceUID']}.1", 1,
-        f"{IDENTITY['StudyInstanceUID']}.2", 1, "maker", "model", "1", "2",
+        sources(tmp_path)[: len(array)], array, kind, described,
+        f"{IDENTITY['StudyInstanceUID']}.1", 1, f"{IDENTITY['StudyInstanceUID']}.2", 1,
+        "maker", "model", "1", "2",
         **more,
     )  # fmt: skip
     return found
@@ -108,6 +109,19 @@ def content_of(made: Dataset) -> bytes:
     file = io.BytesIO()
     made.save_as(file, enforce_file_format=True)
     return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["BINARY", "LABELMAP"])
+def test_that_of_a_single_slice_lies_on_it(tmp_path: Path, kind: str) -> None:
+    """highdicom says 1 mm of it, whatever the slice."""
+    array = np.zeros((1, 5, 7), np.uint8)
+    array[0, 1:3, 2:5] = 1
+    found = read_labels(content_of(of_highdicom(tmp_path, array, kind)))
+    image = read_image(sources(tmp_path)[:1])
+    assert image.spacing == (0.75, 0.5, 2.5) and found.spacing == (0.75, 0.5, 1.0)
+    placed = placed_on(found, image)
+    np.testing.assert_array_equal(placed.array[0, ..., 0].T, array[0])
+    assert placed.spacing == image.spacing
 
 
 def test_where_segments_overlap_is_told(tmp_path: Path) -> None:
