@@ -41,8 +41,10 @@ _STUDY, _SERIES, _MODALITY, _INSTANCES = "0020000D", "0020000E", "00080060", "00
 #: What an archive lists of the files that it did not store, and of those that it did (PS3.18,
 #: 10.5.3).
 _FAILED, _KEPT = ("FailedSOPSequence", "OtherFailuresSequence"), "ReferencedSOPSequence"
-#: Series of these modalities hold no picture: segmentations, reports, plans, waveforms.
-NO_PICTURES = frozenset(("SEG", "SR", "PR", "KO", "RTSTRUCT", "RTPLAN", "DOC", "ECG", "AU", "REG"))
+#: Series of these modalities hold no picture: segmentations, reports, plans, doses, waveforms.
+NO_PICTURES = frozenset(
+    ("SEG", "SR", "PR", "KO", "RTSTRUCT", "RTPLAN", "RTDOSE", "DOC", "ECG", "AU", "REG")
+)
 
 
 @dataclass(frozen=True)

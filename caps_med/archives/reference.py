@@ -75,6 +75,10 @@ class SeriesReference(StudyReference):
         super().__post_init__()
         check_uid("series", self.series)
 
+    def __str__(self) -> str:
+        """The text that `parse` takes."""
+        return f"{SCHEME}{self.archive}/studies/{self.study}/series/{self.series}"
+
     @classmethod
     def parse(cls, text: str) -> SeriesReference:
         """``dicomweb://ARCHIVE/studies/S/series/T``.

@@ -173,13 +173,14 @@ def store(archive: Archive, result: Segmentation, report: bool) -> Stored:
     """
     from pydicom import dcmread
 
+    from caps_med.archives import SeriesReference
     from caps_med.images import dicom_report, encode_image
 
     content = encode_image(result, "dicom")
     archive.store([content, *([dicom_report(result)] if report else [])])
     made = dcmread(io.BytesIO(content), stop_before_pixels=True)
-    study, series = made.StudyInstanceUID, made.SeriesInstanceUID
-    return Stored(content, f"{_OTHER}{archive.name}/studies/{study}/series/{series}")
+    place = SeriesReference(archive.name, made.StudyInstanceUID, made.SeriesInstanceUID)
+    return Stored(content, str(place))
 
 
 def _archive(name: str, bounds: ArchiveBounds | None = None) -> Archive:

@@ -22,6 +22,7 @@ from caps_med.cli.options import (
     SeriesUID,
     VolumeIndex,
     console,
+    errors,
     say,
     say_input,
     say_json,
@@ -30,7 +31,7 @@ from caps_med.cli.options import (
 from caps_med.cli.output import check_file, check_format, check_free
 from caps_med.cli.progress import progress_bar
 from caps_med.drafts import write_whole
-from caps_med.errors import InvalidParameter
+from caps_med.errors import ArchiveDenied, ArchiveUnavailable, CapsMedError, InvalidParameter
 from caps_med.wording import measure_text
 
 if TYPE_CHECKING:
@@ -157,8 +158,8 @@ def segment(
     With --from, the input is a series of a DICOMweb archive, or each image series of a study; --to
     stores the segmentation in the archive.
 
-    With --input, cases.csv and cases.json in --out list the measures of each image. Files that
-    cannot be segmented are listed at the end, and the exit status is 1.
+    With --input, cases.csv and cases.json in --out list the measures of each image. Files, or
+    series of a study, that cannot be segmented are listed at the end, and the exit status is 1.
 
     Examples:
       caps-med segment --model brain-t1-tissue t1.nii.gz --out tissue.nii.gz
@@ -210,9 +211,7 @@ def segment(
         volume,
     )  # fmt: skip
     targets = _check_places(given, to, wanted)
-    loaded = caps_med.load_model(model, models)
-    for one, target in zip(given, targets, strict=True):
-        _segment_one(loaded, one, target, wanted)
+    _segment_each(caps_med.load_model(model, models), given, targets, wanted)
 
 
 @dataclass(frozen=True)
@@ -258,6 +257,32 @@ def _check_places(
             f"--{wanted.maps[0]}: the map is written beside the label map; name a file with --out"
         )
     return targets
+
+
+def _segment_each(
+    model: Model,
+    given: Sequence[archived.Given],
+    targets: Sequence[Archive | None],
+    wanted: _Wanted,
+) -> None:
+    """`_segment_one` for each; of several, those that cannot be segmented do not end it.
+
+    Raises:
+        CapsMedError: the only one cannot be segmented, or the archive does not answer.
+        typer.Exit: one of several cannot be segmented (status 1).
+    """
+    failed: list[str] = []
+    for one, target in zip(given, targets, strict=True):
+        try:
+            _segment_one(model, one, target, wanted)
+        except CapsMedError as error:
+            if len(given) == 1 or isinstance(error, ArchiveDenied | ArchiveUnavailable):
+                raise
+            failed.append(f"{one}: {error}")
+    for text in failed:
+        say(f"failed: {text}", errors)
+    if failed:
+        raise typer.Exit(batch.SOME_FAILED)
 
 
 def _segment_one(

@@ -83,6 +83,24 @@ def test_all_image_series_of_a_study(
         assert len(stored_series(filled)) == 2
 
 
+def test_series_of_a_study_that_cannot_be_segmented_do_not_stop_the_others(
+    filled: Orthanc, models: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Nearly every study has a localizer, of slices in several directions."""
+    localizer, other = f"{SERIES}.5", f"{SERIES}.9"
+    turned = slices(localizer, ImageOrientationPatient=[0.0, 1, 0, 0, 0, -1])
+    for file in (turned[0], *slices(localizer)[1:], *slices(other)):
+        filled.store(file)
+    study = f"dicomweb://orthanc/studies/{STUDY}"
+    command = f"segment --model tiny-segmentation --from {study} --to dicomweb"
+    assert call(monkeypatch, models, command) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"failed: {study}/series/{localizer}: DICOM: 2 volumes" in said
+    assert said.count("failed:") == 1
+    assert len(stored_series(filled)) == 2
+
+
 def test_other_commands(
     filled: Orthanc, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
