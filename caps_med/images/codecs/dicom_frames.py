@@ -26,7 +26,7 @@ from caps_med.images.codecs import dicom_kinds, dicom_padding, dicom_stacks
 from caps_med.images.codecs import dicom_layout as layouts
 from caps_med.images.codecs.dicom_geometry import SlicePlane, read_planes
 from caps_med.images.codecs.dicom_parsing import parsing
-from caps_med.images.codecs.dicom_rescale import rescaled, smallest_integers
+from caps_med.images.codecs.dicom_rescale import linear, rescaled
 from caps_med.images.codecs.dicom_stacks import FrameLabels, frame_labels
 from caps_med.images.image import Array
 from caps_med.images.limits import Limits
@@ -276,7 +276,7 @@ def _brighter_is_higher(header: FileDataset, array: Array) -> tuple[Array, tuple
     bits = _whole(header, "BitsStored")
     highest = -1 if array.dtype.kind == "i" else 2**bits - 1
     return (
-        smallest_integers(highest - array.astype(np.int64)),
+        linear(array, np.array([(-1, highest)] * len(array), np.int64)),
         ("DICOM: MONOCHROME1 was inverted, so that higher is brighter",),
     )
 

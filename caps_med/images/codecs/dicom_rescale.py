@@ -33,13 +33,30 @@ def rescaled(header: Dataset, array: Array) -> Array:
         raise InvalidInput("DICOM: Rescale Slope and Intercept must be finite, the slope not 0")
     if (transformations == (1, 0)).all():
         return array
-    slopes, intercepts = (column[:, None, None] for column in transformations.T)
+    transformations = np.broadcast_to(transformations, (len(array), 2))
     whole = np.equal(np.mod(transformations, 1), 0).all()
     if whole and np.abs(transformations).sum(axis=1).max() < 2**24:
-        exact = array * slopes.astype(np.int64) + intercepts.astype(np.int64)
-        return smallest_integers(exact)
-    values: Array = (array * slopes + intercepts).astype(np.float32)
+        return linear(array, transformations.astype(np.int64))
+    values = np.empty(array.shape, np.float32)
+    for value, frame, (slope, intercept) in zip(values, array, transformations, strict=True):
+        value[...] = frame * slope + intercept
     return values
+
+
+def linear(array: Array, transformations: Array) -> Array:
+    """Frames `[F, H, W]` of integers times a slope plus an intercept, in the smallest usual dtype.
+
+    Frame by frame: all at once, 64-bit integers would take many times the memory of the file.
+
+    Args:
+        transformations: slope and intercept of each frame `[F, 2]`, of 64 bits.
+    """
+    ends = np.stack([array.min(axis=(1, 2)), array.max(axis=(1, 2))]).astype(np.int64)
+    ends = ends * transformations[:, 0] + transformations[:, 1]
+    found = np.empty(array.shape, _smallest(int(ends.min()), int(ends.max())))
+    for result, frame, (slope, intercept) in zip(found, array, transformations, strict=True):
+        result[...] = frame.astype(np.int64) * slope + intercept
+    return found
 
 
 def _transformations(header: Dataset, frames: int) -> Array:
@@ -63,10 +80,16 @@ def _number(value: Any, default: float) -> float:  # noqa: ANN401 - whatever the
 
 def smallest_integers(array: Array) -> Array:
     """64-bit integers in the smallest of the usual dtypes that holds them; all in C order."""
-    if array.dtype == np.int64:
-        low, high = int(array.min()), int(array.max())
-        for name in ("u1", "i2", "u2", "i4"):
-            bounds = np.iinfo(name)
-            if bounds.min <= low and high <= bounds.max:
-                return np.ascontiguousarray(array, dtype=name)
-    return np.ascontiguousarray(array)
+    dtype = array.dtype
+    if dtype == np.int64:
+        dtype = _smallest(int(array.min()), int(array.max()))
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def _smallest(low: int, high: int) -> np.dtype[Any]:
+    """The smallest of the usual dtypes of integers that holds both."""
+    for name in ("u1", "i2", "u2", "i4"):
+        bounds = np.iinfo(name)
+        if bounds.min <= low and high <= bounds.max:
+            return np.dtype(name)
+    return np.dtype(np.int64)

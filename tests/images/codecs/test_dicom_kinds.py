@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,20 @@ class TestRescaleInFunctionalGroups:
         assert read_image(self.enhanced(shared=-1024, **top)).array.min() == -1024
         read = read_image(self.enhanced(shared=None, **top))  # as SimpleITK and highdicom have it
         np.testing.assert_array_equal(read.array[0].T, 7 * FRAMES.astype(int) - 5)
+
+    @pytest.mark.parametrize("changed", [{}, {"PhotometricInterpretation": "MONOCHROME1"}])
+    def test_it_takes_little_more_memory_than_the_file(self, changed: dict[str, str]) -> None:
+        """All frames at once in 64 bits would take ten times as much."""
+        frames = np.full((64, 256, 256), 7, np.uint16)
+        top = {"RescaleIntercept": -1024, "RescaleSlope": 1}
+        content = encoded(enhanced(frames, (0.0, 0.0), range(64), **top, **changed))
+        tracemalloc.start()
+        try:
+            read_image(content)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 6 * frames.nbytes
 
     def test_a_slope_of_nought(self) -> None:
         with pytest.raises(InvalidInput, match="the slope not 0"):
