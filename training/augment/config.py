@@ -15,6 +15,7 @@ from caps_med.drafts import remove_drafts
 from caps_med.errors import InvalidParameter
 from caps_med.wording import listed
 from training.atomic import write_text
+from training.engine.recipe import Seed
 from training.labelmaps.shapes import TOLERANCE
 from training.labelmaps.symmetry import Symmetries
 
@@ -57,7 +58,7 @@ class AugmentConfig(BaseModel):
 
     data: str
     count: int = Field(ge=1)
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     model: str | None = None
     judge_model: str | None = None
     threshold: float | None = Field(default=None, ge=0, le=1)

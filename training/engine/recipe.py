@@ -34,6 +34,9 @@ def _checked_rate(rate: float | Literal["auto"]) -> float | Literal["auto"]:
 
 LearningRate = Annotated[float | Literal["auto"], AfterValidator(_checked_rate)]
 Count = Annotated[int, Field(ge=1)]
+#: Restarts add to it, and NumPy's legacy generators, which MONAI's transforms draw from, take less
+#: than 2**32.
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 #: A share that is never all.
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -68,7 +71,7 @@ class Recipe(BaseModel, ABC):
     steps: Annotated[int, Field(ge=0)]
     batch_size: Count
     learning_rate: LearningRate
-    seed: Annotated[int, Field(ge=0)]
+    seed: Seed
     start_from: str | None = None
     patience: Annotated[int, Field(ge=0)] = 0
     keep: Literal["best", "last"] = "best"

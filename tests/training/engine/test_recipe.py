@@ -24,6 +24,7 @@ BASE = {"data": "x", "seed": 0}
         ("steps", -1, "steps: "),
         ("batch_size", 0, "batch_size: .* 1"),
         ("seed", -1, "seed: .* 0"),
+        ("seed", 2**32, "seed: .* less than 2147483648"),
         ("learning_rate", -1.0, "learning_rate: must be a number above 0, or auto"),
         ("learning_rate", float("nan"), "learning_rate: must be"),
         ("learning_rate", float("inf"), "learning_rate: must be"),
