@@ -106,7 +106,7 @@ def route_em(
     """
     _check(votes, activations, beta_u, beta_a, children)
     wide = torch.promote_types(votes.dtype, torch.float32)
-    if type(votes) is not Tensor:  # such as MONAI's MetaTensor
+    if type(votes) is not Tensor and not in_graph():  # such as MONAI's MetaTensor
         votes, activations = votes.as_subclass(Tensor), activations.as_subclass(Tensor)
     flat = votes.to(wide).flatten(4) if votes.ndim > _FLAT_AXES else votes.to(wide)
     present = activations.to(wide).reshape(*activations.shape[:2], -1)
@@ -179,7 +179,7 @@ def _softmax_over_parents(evidence: Tensor, slots: Tensor) -> Tensor:
     """Softmax of ``[B, I, J, P]`` over the types and positions that share a child."""
     B, I, J, P = evidence.shape
     index = slots.expand(B, -1)
-    children = int(slots.max()) + 1
+    children = len(slots)  # at most; a graph cannot read how many there are
     by_slot = evidence.movedim(2, -1).reshape(B, I * P, J)
     with torch.no_grad():  # subtracting any number leaves a softmax as it is
         highest = evidence.new_full((B, children), -math.inf)

@@ -39,5 +39,6 @@ class EMInputs(NamedTuple):
 def equal_assignments(votes: Tensor, slots: Tensor) -> Tensor:
     """``[B, I, J, P]``: one over the number of parents that the slot's child votes for."""
     B, I, J, _, P = votes.shape
-    parents = torch.bincount(slots)[slots].reshape(I, 1, P).to(votes.dtype) * J
+    counts = torch.zeros_like(slots).scatter_add(0, slots, torch.ones_like(slots))
+    parents = counts[slots].reshape(I, 1, P).to(votes.dtype) * J
     return (1 / parents).expand(I, J, P).expand(B, -1, -1, -1)

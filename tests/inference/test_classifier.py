@@ -90,10 +90,16 @@ class TestEachNetwork:
         np.testing.assert_allclose(last[..., 0, 0], model.classify(picture()).poses, atol=1e-6)
 
 
-def test_it_is_exported_to_onnx(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["tiny-efficient", pytest.param("tiny-matrix", marks=pytest.mark.slow)]
+)
+def test_it_is_exported_to_onnx(
+    repository: Path, tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    bundle = ModelRepository(repository).find("tiny-efficient")
+    bundle = ModelRepository(repository).find(name)
     path = export_model(bundle, "onnx", tmp_path / "model.onnx")
+    assert capfd.readouterr() == ("", "")
     batch = np.random.default_rng(0).random((3, 1, 20, 28), np.float32)
     (found,) = onnxruntime.InferenceSession(path).run(None, {"image": batch})
     expected = bundle.load_network()(torch.from_numpy(batch)).detach().numpy()

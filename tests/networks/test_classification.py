@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from caps_med.bundles.export import export_program
 from caps_med.errors import InvalidParameter
 from caps_med.layers.dense import DenseVotes
 from caps_med.networks import (
@@ -102,6 +103,13 @@ class TestEachNetwork:
                 alone = network(batch[index : index + 1])
                 assert torch.equal(alone, together[index : index + 1])
                 torch.testing.assert_close(alone, whole[index : index + 1], rtol=0, atol=1e-5)
+
+    def test_an_exported_program_gives_the_same_for_other_batches(self, name: str) -> None:
+        network = built(name).double()
+        batch = images(network).double()
+        with torch.no_grad():
+            found = export_program(network, (batch[:2],)).module()(batch)
+            torch.testing.assert_close(found, network(batch), rtol=0, atol=1e-9)
 
     def test_an_empty_image_gives_finite_scores_and_gradients(self, name: str) -> None:
         network = built(name).train()
