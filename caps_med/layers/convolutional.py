@@ -252,6 +252,7 @@ class DeconvCapsule(_CapsuleLayer):
         )
         self.register_buffer("smoothing", None, persistent=False)
         self.enlarge_by(upsampling)
+        self.register_load_state_dict_post_hook(_smooth_again)
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
 
     def enlarge_by(self, upsampling: Upsampling) -> None:
@@ -277,6 +278,12 @@ class DeconvCapsule(_CapsuleLayer):
         continued = F.pad(maps, [1, 1] * self.spatial_dims, mode="replicate")
         convolve = F.conv2d if self.spatial_dims == 2 else F.conv3d
         return convolve(super()._convolve(continued), self.smoothing, groups=len(self.smoothing))
+
+
+def _smooth_again(layer: nn.Module, _: object) -> None:
+    """With the weights it gets its kernel, which is not saved: it may be built on ``meta``."""
+    assert isinstance(layer, DeconvCapsule)  # noqa: S101 - of its own hook
+    layer.enlarge_by(layer.upsampling)
 
 
 def _binomial(spatial_dims: int) -> Tensor:

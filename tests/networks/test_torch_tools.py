@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from caps_med.layers import SelfAttentionCapsules
 from caps_med.networks import CapsuleNetwork, TransformingAutoencoder, build_network
 from caps_med.networks.base import SynthesisNetwork
+from caps_med.networks.shapes import shapes_only
 from caps_med.routing import use_backend
 
 #: Small networks of every kind, and the size of their input.
@@ -94,6 +95,31 @@ def test_a_copy_and_a_saved_module_answer_alike(
         answer = network(*inputs)
         assert torch.equal(copy.deepcopy(network)(*inputs), answer)
         assert torch.equal(torch.load(saved, weights_only=False)(*inputs), answer)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("CapsPix2Pix", {"atoms": 4, "noise_source": "field", "upsampling": "smoothed"}),
+        ("SPADE", {"width": 8}),
+    ],
+)
+def test_a_network_built_without_memory_answers_alike_once_it_has_its_weights(
+    name: str, arguments: dict[str, Any], assign: bool
+) -> None:
+    """Although fixed patterns and kernels, which nothing learns, are not among these."""
+    network = build_network(name, arguments).eval()
+    with shapes_only():
+        empty = build_network(name, arguments).eval()
+    if not assign:
+        empty.to_empty(device="cpu")
+        for buffer in empty.buffers():
+            buffer.fill_(7)
+    empty.load_state_dict(network.state_dict(), assign=assign)
+    inputs = torch.ones(1, 1, 16, 16), torch.randn(1, 64)
+    with torch.no_grad():
+        assert torch.equal(empty(*inputs), network(*inputs))
 
 
 def test_data_parallel_answers_and_learns_alike(

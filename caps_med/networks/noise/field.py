@@ -80,6 +80,7 @@ class FieldNoise(NoiseSource):
             self.fc_grain.bias.view(image_channels, -1).copy_(amplitudes)
         basis = fixed_patterns(noise_size // 2, spatial_dims)
         self.register_buffer("patterns", basis, persistent=False)
+        self.register_load_state_dict_post_hook(_draw_again)
         self.code_count = codes
         if codes:
             self.register_buffer("codes", torch.zeros(codes, noise_size // 2))
@@ -155,3 +156,10 @@ class FieldNoise(NoiseSource):
         """The style code and one field vector, or one for each field, ``[B, Z / 2]`` each."""
         style, *vectors = z.split(self.noise_size // 2, 1)
         return style.clamp(-self.STYLE_LIMIT, self.STYLE_LIMIT), vectors
+
+
+def _draw_again(noise: nn.Module, _: object) -> None:
+    """With the weights it gets its patterns, which are not saved: it may be built on ``meta``."""
+    assert isinstance(noise, FieldNoise)  # noqa: S101 - of its own hook
+    count, *period = noise.patterns.shape
+    noise.patterns = fixed_patterns(count, len(period)).to(noise.fc_look.weight)

@@ -8,10 +8,12 @@ one to the next, and no random generator at inference. The patterns repeat every
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 #: Pixels after which the patterns repeat, by number of spatial axes.
@@ -30,9 +32,13 @@ def fixed_patterns(count: int, spatial_dims: int) -> Tensor:
 
     NumPy's legacy generator, whose stream is frozen, so that every version draws the same.
     """
+    return torch.from_numpy(_drawn(count, spatial_dims).copy())
+
+
+@lru_cache(maxsize=1)  # a network draws them when it is built, and when it gets its weights
+def _drawn(count: int, spatial_dims: int) -> NDArray[np.float32]:
     shape = (count, *(PERIOD[spatial_dims],) * spatial_dims)
-    drawn = np.random.RandomState(20191).standard_normal(shape)
-    return torch.from_numpy(drawn.astype(np.float32))
+    return np.random.RandomState(20191).standard_normal(shape).astype(np.float32)
 
 
 def random_fields(
