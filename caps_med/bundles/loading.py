@@ -27,7 +27,7 @@ def load_network(bundle: Bundle) -> CapsuleNetwork:
     needed = _needed(bundle)
     state = parse_weights(_verified(bundle, needed), bundle.weights.name, needed)
     with without_draws():
-        network = _network(bundle)
+        network = _network(bundle).float()  # whatever PyTorch's default type is
     fill(network, state)
     return network.eval()
 

@@ -75,9 +75,10 @@ def draw(
         if not all(math.isfinite(atom) and abs(atom) <= MAX_ATOM for atom in pose):
             raise InvalidParameter(f"poses: each atom must be from -{MAX_ATOM:g} to {MAX_ATOM:g}")
     with torch.inference_mode():
-        capsules = torch.zeros(len(poses), network.out_channels, atoms, device=device_of(network))
-        capsules[:, capsule] = torch.from_numpy(np.array(poses, np.float32))
-        present = torch.zeros(capsules.shape[:2], device=capsules.device)
+        given = torch.from_numpy(np.array(poses, np.float32)).to(device_of(network))
+        capsules = given.new_zeros(len(poses), network.out_channels, atoms)
+        capsules[:, capsule] = given
+        present = given.new_zeros(capsules.shape[:2])
         present[:, capsule] = 1
         drawn = network.reconstruct(capsules, present).float().cpu().numpy()
     return Drawing(drawn, provenance)

@@ -216,7 +216,8 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         pixel = float(np.mean(self.card.spacing_mm or stack.spacing))
         first = float(stack.affine[:3, 3] @ stack.affine[:3, 0]) / stack.slice_mm
         between = self.card.preprocessing.slice_mm or stack.slice_mm
-        depths = (first + between * torch.arange(count, dtype=torch.float64)) / pixel
+        places = torch.arange(count, dtype=torch.float64, device=z.device)
+        depths = (first + between * places) / pixel
         lengths = self.card.noise_mm and [mm / pixel for mm in self.card.noise_mm]
         return self.network.noise_of_slices(z, depths, lengths)
 

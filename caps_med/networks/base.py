@@ -157,8 +157,10 @@ class SynthesisNetwork(CapsuleNetwork):
     def noise_of_seed(self, seed: int) -> Tensor:
         """The noise vector ``[1, Z]`` of a seed, on the CPU: the same on every machine."""
         generator = torch.Generator().manual_seed(seed)
-        normal = torch.randn(1, self.noise_size, generator=generator)
-        return self.drawn(normal, torch.rand(1, generator=generator))
+        # whatever PyTorch's default type and device are: in another type it draws other numbers
+        given = torch.empty(0, dtype=torch.float32, device="cpu")
+        normal = given.new_empty(1, self.noise_size).normal_(generator=generator)
+        return self.drawn(normal, given.new_empty(1).uniform_(generator=generator))
 
     def drawn(self, normal: Tensor, uniform: Tensor) -> Tensor:
         """Noise vectors ``[B, Z]`` as the network has learned from.
