@@ -112,6 +112,27 @@ def test_a_reload_loses_nothing(
     check_forgotten(server, job)
 
 
+def test_a_duplicated_tab_leaves_the_job_to_the_first(
+    opened: Callable[..., Page], server: Served, long_head: bytes, tmp_path: Path
+) -> None:
+    """What the first keeps over a reload, the second has a copy of."""
+    (tmp_path / "head.nii.gz").write_bytes(long_head)
+    page = opened("segment")
+    job = begun(page, tmp_path / "head.nii.gz")
+    with page.expect_popup() as opening:
+        page.evaluate("() => { window.open(location.href); }")
+    twin = opening.value
+    twin.wait_for_function("() => sessionStorage.getItem('caps-med-job') === null")
+    expect(twin.locator("#segment .sample").first).to_be_visible()
+    expect(twin.locator("#segment .busy")).to_have_count(0)
+    twin.close()
+    page.reload()  # it is still this tab's job
+    with page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
+        page.get_by_role("button", name="Cancel").click()
+    assert deleted.value.status == 204
+    check_forgotten(server, job)
+
+
 #: Until the page is reloaded, no answer to the request for a job reaches it; `sends`: whether the
 #: request reaches the service.
 UNANSWERED = """sends => {

@@ -16,11 +16,25 @@ const OVER = ['succeeded', 'failed'];
 const SLOT = 'caps-med-job';
 const PAUSE = 1; // seconds before what was interrupted, or is not there yet, is asked for again
 const NOT_WANTED = 60_000; // ms for which a job is looked for to be deleted
+const ANSWERS = 300; // ms for which another tab is listened to
 
 /** The job that went on when this tab was reloaded. It goes with the tab. */
 export function leftBehind(store: Storage = storage()): Left | undefined {
   const text = store.getItem(SLOT);
   return text === null ? undefined : JSON.parse(text);
+}
+
+/** Whether another tab has this job: one that is duplicated gets a copy of what the first one keeps, which is let go here. */
+export async function hasOther(left: Left): Promise<boolean> {
+  const tabs = new BroadcastChannel(SLOT);
+  const has = await new Promise<boolean>((then) => {
+    tabs.onmessage = ({ data }) => { if (data.has === left.token) then(true); };
+    tabs.postMessage({ asked: left.token });
+    setTimeout(then, ANSWERS, false);
+  });
+  tabs.close();
+  if (has) forget(left);
+  return has;
 }
 
 /** How far a job is, as people read it. */
@@ -57,15 +71,27 @@ async function begunAndFollowed(path: string, fields: object, what: Pick<Left, '
     if (signal.aborted || !isSilence(error)) forget(left); // else the service may have got it
     throw error;
   }
-  remember(left);
   return followed(left, signal, say);
 }
 
 const JOBS = 'v1/inference-jobs';
 const keyed = ({ token }: Left) => ({ 'Idempotency-Key': token });
-const remember = (left: Left): void => note(SLOT, JSON.stringify(left));
+/** How other tabs are told which jobs this one has. */
+const held = new Map<string, BroadcastChannel>();
+function remember(left: Left): void {
+  note(SLOT, JSON.stringify(left));
+  const { token } = left;
+  if (held.has(token) || leftBehind()?.token !== token) return; // of what is not kept no other tab gets a copy
+  const tabs = new BroadcastChannel(SLOT);
+  tabs.onmessage = ({ data }) => { if (data.asked === token) tabs.postMessage({ has: token }); };
+  held.set(token, tabs);
+}
 /** Of one that is stopped, the tab may have the next one by then. */
-const forget = ({ token }: Left): void => { if (leftBehind()?.token === token) storage().removeItem(SLOT); };
+function forget({ token }: Left): void {
+  if (leftBehind()?.token === token) storage().removeItem(SLOT);
+  held.get(token)?.close();
+  held.delete(token);
+}
 const idOf = async (answer: Promise<Response>): Promise<string> => ((await (await answer).json()) as Job).id;
 const drop = (id: string) => call(`${JOBS}/${id}`, { method: 'DELETE' }).catch(() => undefined);
 
@@ -90,6 +116,7 @@ export async function followed(left: Left, signal: AbortSignal, say: Say): Promi
   const told = (job: Job) => say(`Segmenting ${apart(name)} with ${model}: ${standing(job)}`, job.progress.total > 0 ? job.progress.done / job.progress.total : undefined);
   try {
     signal.throwIfAborted(); // it was stopped while the job was being made
+    remember(left);
     id ??= await begun(left, signal);
     await over(`${JOBS}/${id}`, signal, told);
     const answer = await call(`${JOBS}/${id}/result`, { signal });
