@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -120,7 +120,8 @@ class Projects:
                 taken, and those of the folders in it. A header such as x.mhd is sent with its
                 voxels.
             labels: label maps of some of them, called like their images; ``a.seg.nrrd`` is called
-                like ``a.nrrd``, and ``a.png`` like nnU-Net's ``a_0000.png``.
+                like ``a.nrrd``, and ``a.png`` like nnU-Net's ``a_0000.png``. Of a folder all are
+                taken, as of images.
             author: of the label maps.
             patient: whose images all of them are, in any words, such as a pseudonym. Images of one
                 patient, also those of several calls, are held out together.
@@ -134,7 +135,7 @@ class Projects:
             PartlyAdded: a later request failed, for whatever reason.
         """
         named = list(_named([Path(path) for path in images]))
-        maps = _paired([name for name, _ in named], [Path(path) for path in labels])
+        maps = _paired([name for name, _ in named], _label_maps([Path(path) for path in labels]))
         url = route("projects", project, "images")
         added: list[dict[str, Any]] = []
         try:
@@ -287,32 +288,49 @@ def _named(paths: Sequence[Path]) -> Iterator[tuple[str, Sequence[Place]]]:
             yield _called(series[path]), series[path].files
 
 
-def _paired(names: Sequence[str], labels: Sequence[Path]) -> dict[str, Path]:
-    """The label map of each image that has one, by the image's name."""
+def _label_maps(paths: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Name and file of each label map; those of a folder are called as its images would be."""
+    from caps_med.batch.cases import split_suffix
+    from caps_med.batch.series import is_dicom
+
+    for path in paths:
+        if not path.is_dir():
+            yield path.name, path
+            continue
+        for file in sorted(path.rglob("[!.]*")):
+            if file.is_file() and (split_suffix(file.name)[1] or is_dicom(file)):
+                yield "-".join(file.relative_to(path).parts), file
+
+
+def _paired(
+    names: Sequence[str], labels: Iterable[tuple[str, Path]]
+) -> dict[str, tuple[str, Path]]:
+    """Name and file of the label map of each image that has one, by the image's name."""
     from caps_med.batch.cases import called_like
 
-    images, found = called_like(names), dict[str, Path]()
-    for label in labels:
-        alike = images(label.name)
+    images, found = called_like(names), dict[str, tuple[str, Path]]()
+    for label, file in labels:
+        alike = images(label)
         if len(alike) != 1:
             whose = "several images are" if alike else "no image is"
-            raise ValueError(f"labels: {whose} called like {label.name}")
+            raise ValueError(f"labels: {whose} called like {label}")
         (name,) = alike
         if name in found:
-            raise ValueError(f"labels: {label.name} and {found[name].name} belong to one image")
-        found[name] = label
+            raise ValueError(f"labels: {label} and {found[name][0]} belong to one image")
+        found[name] = label, file
     return found
 
 
 def _requests(
-    named: Sequence[tuple[str, Sequence[Place]]], maps: Mapping[str, Path]
+    named: Sequence[tuple[str, Sequence[Place]]], maps: Mapping[str, tuple[str, Path]]
 ) -> Iterator[list[Part]]:
     """The parts of each request, which are read when it is their turn; at least one."""
     parts: list[Part] = []
     for name, files in named:
         more: list[Part] = [("images", (name, _content(files)))]
-        if label := maps.get(name):
-            more.append(("labels", (label.name, label.read_bytes())))
+        if name in maps:
+            label, file = maps[name]
+            more.append(("labels", (label, file.read_bytes())))
         together = [*parts, *more]
         size = sum(len(content) for _, (_, content) in together)
         if parts and (len(together) > _FILES or size > _BYTES):

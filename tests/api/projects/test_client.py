@@ -159,15 +159,15 @@ def test_many_images_are_added_by_several_requests(server: Running, tmp_path: Pa
 def test_what_a_project_exports_is_added_to_another(server: Running, tmp_path: Path) -> None:
     for i, (image, mask) in enumerate(discs(2)):
         for folder, content in (("images", image), ("labels", mask)):
-            (tmp_path / folder).mkdir(exist_ok=True)
-            (tmp_path / folder / f"{i}.png").write_bytes(content)
+            (tmp_path / folder / f"{i}").mkdir(parents=True)
+            (tmp_path / folder / f"{i}" / "a.png").write_bytes(content)
     with Client(server.address) as client:
         project = client.projects.create("one", "discs")["id"]
-        client.projects.add(project, [tmp_path / "images"], [*(tmp_path / "labels").iterdir()])
+        added = client.projects.add(project, [tmp_path / "images"], [tmp_path / "labels"])
+        assert [one["state"] for one in added] == ["corrected", "corrected"]
         packed = client.projects.export(project)
         with zipfile.ZipFile(io.BytesIO(packed)) as archive:
             archive.extractall(tmp_path)
         other = client.projects.create("another", "discs")["id"]
-        labels = [*(tmp_path / "labelsTr").iterdir()]
-        added = client.projects.add(other, [tmp_path / "imagesTr"], labels)
+        added = client.projects.add(other, [tmp_path / "imagesTr"], [tmp_path / "labelsTr"])
     assert [one["state"] for one in added] == ["corrected", "corrected"]
