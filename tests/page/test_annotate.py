@@ -176,10 +176,13 @@ class TestRound:
         assert [len((points or "").split()) for points in (dice, effort)] == [2, 1]
 
     def _export(self, page: Page, folder: Path) -> None:
-        with zipfile.ZipFile(saved(page, f"{VIEW} .export", folder)) as archive:
-            names = archive.namelist()
-        assert any(name.endswith("dataset.json") for name in names)
-        assert sum("labelsTr/" in name and not name.endswith("/") for name in names) == 2
+        for layout, labels in (("nnunet", "labelsTr/"), ("pairs", "labels/")):
+            file = saved(page, f"{VIEW} .export.{layout}", folder)
+            assert file.name == f"round-{layout}.zip"
+            with zipfile.ZipFile(file) as archive:
+                names = archive.namelist()
+            assert ("dataset.json" in names) == (layout == "nnunet")
+            assert sum(name.startswith(labels) for name in names) == 2
 
 
 def volume() -> bytes:

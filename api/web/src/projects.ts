@@ -133,7 +133,13 @@ export function calledLike<I extends { name: string }>(images: readonly I[], fil
 
 export const learn = async (id: string, fields: object): Promise<Round> => (await post(at(id, '/learn'), fields)).json();
 export const rounds = async (id: string): Promise<Round[]> => (await json<{ rounds: Round[] }>(at(id, '/rounds'))).rounds;
-export const exported = async (id: string): Promise<Blob> => (await call(`${at(id, '/export')}?layout=nnunet`)).blob();
+/** How the corrected images leave the service: what is told of each layout. */
+export const LAYOUTS = {
+  nnunet: ['Export for nnU-Net', "The corrected images as nnU-Net's folders and dataset.json"],
+  pairs: ['Export as pairs', 'The corrected images as the service keeps them, in the folders images and labels'],
+} as const;
+export type Layout = keyof typeof LAYOUTS;
+export const exported = async (id: string, layout: Layout): Promise<Blob> => (await call(`${at(id, '/export')}?${query({ layout })}`)).blob();
 
 /** The mean Dice coefficient on the held-out images after each round; before the first, of the model that was there. */
 export function learned(found: Round[]): Point[] {
