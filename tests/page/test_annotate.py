@@ -470,8 +470,32 @@ class TestOtherOrders:
     def test_the_image_that_is_opened_is_in_sight(self, page: Page) -> None:
         """On a phone the list of images lies far below."""
         page.set_viewport_size({"width": 390, "height": 700})
-        self.open(page, "disc-1.png")
+        files = held_requests(page, re.compile(r"format=nifti"), "GET")
+        page.locator(f"{VIEW} .images .open", has_text="disc-1.png").press("Enter")
+        file = sent(page, files, 0)
         expect(page.locator(CANVAS)).to_be_in_viewport(ratio=0.9)
+        expect(page.locator(f"{VIEW} .view .empty")).to_have_text("Opening disc-1.png")
+        file.continue_()
+        expect(page.locator(f"{VIEW} .caption")).to_have_text("disc-1.png")
+        expect(page.locator(CANVAS)).to_be_in_viewport(ratio=0.9)
+
+    @pytest.mark.parametrize("refusals", [True])
+    def test_why_an_image_is_not_opened_is_told_where_it_would_be(self, page: Page) -> None:
+        for one in get(page, f"{self.project}/images")["images"]:
+            assert page.request.delete(f"{self.project}/images/{one['id']}").ok
+        page.set_viewport_size({"width": 390, "height": 700})
+        page.locator(f"{VIEW} .images .open", has_text="disc-1.png").press("Enter")
+        told = page.locator(f"{VIEW} .view .empty")
+        expect(told).to_contain_text("Opening disc-1.png: ")
+        expect(told).to_be_in_viewport()
+
+    def test_the_focus_stays_in_the_view(self, page: Page, request: pytest.FixtureRequest) -> None:
+        """The button that leads to another project goes with the list."""
+        focused = "() => document.activeElement.closest('section')?.id"
+        page.locator(f"{VIEW} .leave").press("Enter")
+        page.locator(f"{VIEW} .projects .open", has_text=request.node.name).press("Enter")
+        page.locator(f"{VIEW} .leave").wait_for()
+        page.wait_for_function(f"async () => ({focused})() === 'annotate'")
 
     def test_what_was_doubtful_about_an_image_is_told(self, page: Page) -> None:
         part = FilePayload(name="ct.dcm", mimeType="application/dicom", buffer=ct(-2000))
