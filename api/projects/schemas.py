@@ -83,6 +83,7 @@ class ImageView(BaseModel):
     uncertainty: float | None = Field(description="0 to 1; null until it is computed.")
     format: str = Field(examples=["nifti"])
     shape: list[int]
+    channels: int = Field(description="3 of a picture: its colours.")
     spacing: list[float] | None = Field(description="Millimetres; null: a picture.")
     patient: str | None = Field(
         description="Whose image it is, as its sender said.", examples=["p01"]
@@ -106,6 +107,7 @@ class ImageView(BaseModel):
                     "version",
                     "author",
                     "format",
+                    "channels",
                     "patient",
                     "held_out",
                     "created",  # seconds since 1970, of which pydantic makes a time

@@ -22,6 +22,7 @@ from tests.conftest import tiny_binary, write_tiny
 from tests.images.codecs.test_dicom_padding import ct
 from tests.images.dicom_files import SERIES, placed
 from tests.page.conftest import PATIENCE_MS, check_accessible, drop, held_requests, models_of, saved
+from tests.waiting import until
 
 VIEW = "#annotate"
 CANVAS = f"{VIEW} canvas[tabindex]"
@@ -478,6 +479,39 @@ class TestOtherOrders:
         file.continue_()
         expect(page.locator(f"{VIEW} .caption")).to_have_text("disc-1.png")
         expect(page.locator(CANVAS)).to_be_in_viewport(ratio=0.9)
+
+    @pytest.mark.parametrize("bits", [8, 16])
+    def test_a_picture_is_shown_in_its_colours(self, page: Page, bits: int) -> None:
+        """As bright as the window makes it, by WebGL and without it."""
+        quarters = np.array([[[200, 40, 40], [40, 160, 40]], [[60, 60, 220], [120, 120, 120]]])
+        most = 2**bits - 1
+        array = (quarters.repeat(24, 0).repeat(32, 1) * (most // 255)).transpose(2, 0, 1)
+        content = encode_image(MedicalImage(array.astype(f"uint{bits}"), format="png"), "png")
+        part = FilePayload(name="colours.png", mimeType="image/png", buffer=content)
+        page.locator(f"{VIEW} .drop input").set_input_files(part)
+        self.open(page, "colours.png")
+        for name, value in (("Level", most / 2), ("Width", most)):
+            page.locator(f"{VIEW} .tools").get_by_label(name).fill(str(value))
+        page.locator(f"{VIEW} .tools").get_by_label("Width").blur()
+
+        def shown() -> np.ndarray:
+            """The middle of each quarter."""
+            taken = read_image(page.locator(f"{VIEW} .view").screenshot()).array
+            rows, columns = taken.shape[1:]
+            side = min(rows / 48, columns / 64)
+            at = [[rows // 2 + int(k * 12 * side) for k in (-1, 1)]]
+            at += [[columns // 2 + int(k * 16 * side) for k in (-1, 1)]]
+            return taken[:3, at[0]][:, :, at[1]].transpose(1, 2, 0).astype(int)
+
+        until(lambda: np.abs(shown() - quarters).max() <= 4, state=shown)
+        page.evaluate("() => capsMed.annotate.gl.getExtension('WEBGL_lose_context').loseContext()")
+        page.locator(f"{VIEW} canvas.flat").wait_for()
+        until(lambda: np.abs(shown() - quarters).max() <= 4, state=shown)
+        page.locator(f"{VIEW} .lost button").click()
+        page.locator(CANVAS).wait_for()
+        until(lambda: np.abs(shown() - quarters).max() <= 4, state=shown)
+        self.open(page, "disc-0.png")
+        assert page.evaluate("() => capsMed.annotate.volumes.length") == 1
 
     @pytest.mark.parametrize("refusals", [True])
     def test_why_an_image_is_not_opened_is_told_where_it_would_be(self, page: Page) -> None:

@@ -19,6 +19,7 @@ export interface Image {
   warnings: string[];
   /** Millimetres; null of a picture, which has no geometry. */
   spacing: number[] | null;
+  format: string; shape: number[]; channels: number;
 }
 export interface Version { version: number; kind: 'prediction' | 'correction' | 'upload'; author: string | null; model: string | null; created: string; parent: number | null; changed: number | null; warnings: string[] }
 /** The bounds are missing where there are too few images for them. */
@@ -100,6 +101,9 @@ export class Annotated {
 
   /** As NIfTI. */
   image = (signal: AbortSignal): Promise<Response> => call(`${this.path}?format=nifti`, { signal });
+
+  /** As a file of colours: itself, if it is one that browsers read. */
+  colours = (format: string, signal: AbortSignal): Promise<Response> => call(`${this.path}${format === 'png' ? '' : '?format=png'}`, { signal });
 
   about = (): Promise<Image> => json(`${this.path}?format=json`);
 

@@ -1,5 +1,6 @@
 /** What one view shows and how: an image, its label map, a window; by NiiVue, or slice by slice where there is no WebGL. */
 import type { NVImage, SLICE_TYPE } from '@niivue/niivue';
+import { coloured } from './colours.js';
 import { Problem } from './service.svelte.js';
 import { slices } from './flat.js';
 import { readout } from './readout.js';
@@ -18,6 +19,9 @@ export class Scene<V extends Viewer = Viewer> {
   failure = $state.raw<Problem>();
   image = $state.raw<NVImage>();
   labels = $state.raw<NVImage>();
+  /** The image as it is shown, if that is in colour. */
+  picture = $state.raw<NVImage>();
+  private colours: Uint8ClampedArray | undefined;
   /** Whether left and right mean anything. */
   geometry = $state(false);
   /** Whether it has one slice. */
@@ -83,11 +87,11 @@ export class Scene<V extends Viewer = Viewer> {
 
   /** Try WebGL once more. */
   async again(): Promise<void> {
-    const { image, labels, window: { low, high } } = this;
+    const { image, labels, colours, window: { low, high } } = this;
     this.begin();
     if (!image) return;
     const slice = this.flatSlice;
-    await this.show(image, this.geometry, this.planes);
+    await this.show(image, this.geometry, this.planes, colours);
     this.flatSlice = slice; // should it fail again
     this.setWindow(low, high);
     this.overlay(labels);
@@ -100,15 +104,25 @@ export class Scene<V extends Viewer = Viewer> {
     this.broadcast();
   }
 
-  /** Show an image alone. */
-  async show(image: NVImage, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
+  /** Show an image alone; `colours`: of a picture, see `coloursOf`. */
+  async show(image: NVImage, geometry: boolean, planes: SLICE_TYPE, colours?: Uint8ClampedArray): Promise<void> {
     if (this.failure?.code === TOO_LARGE) this.begin(); // the image before was
     [this.image, this.labels, this.geometry, this.planes, this.place, this.told] = [image, undefined, geometry, planes, '', undefined];
     this.window = { low: image.cal_min ?? 0, high: image.cal_max ?? 1 };
     this.flat = (image.dimsRAS ?? []).slice(1, 4).includes(1);
     this.flatSlice = Math.floor(slices(image) / 2);
+    this.colours = colours;
     await this.draw((viewer) => viewer.image(image, geometry, planes));
+    this.tint();
     void this.draw((viewer) => this.look(viewer));
+  }
+
+  /** Its colours, in its window. */
+  private tint(): void {
+    const { image, colours, window: { low, high } } = this;
+    const picture = image && colours && coloured(image, colours, low, high);
+    this.picture = picture;
+    if (picture) void this.draw((viewer) => viewer.colour(picture));
   }
 
   /** Lay a label map over the image, or take it away. */
@@ -122,7 +136,7 @@ export class Scene<V extends Viewer = Viewer> {
   /** Nothing is shown. */
   clear(): void {
     this.each((one) => {
-      [one.image, one.labels, one.place, one.told, one.slice] = [undefined, undefined, '', undefined, undefined];
+      [one.image, one.labels, one.picture, one.place, one.told, one.slice] = [undefined, undefined, undefined, '', undefined, undefined];
       void one.draw((viewer) => viewer.empty());
     });
   }
@@ -131,6 +145,7 @@ export class Scene<V extends Viewer = Viewer> {
     this.each((one) => {
       one.window = { low, high: high > low ? high : low + 1e-6 * (Math.abs(low) || 1) };
       void one.draw((viewer) => viewer.window(one.window.low, one.window.high));
+      one.tint();
     });
   }
 

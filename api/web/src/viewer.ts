@@ -124,17 +124,33 @@ export class Viewer extends Niivue {
   /** Show nothing. */
   empty(): void {
     for (const old of [...this.volumes].reverse()) this.removeVolume(old);
+    this.tinted = undefined;
+  }
+
+  /** The image in colour, over itself in grey. */
+  private tinted: NVImage | undefined;
+  /** Show the image in colour. */
+  colour(picture: NVImage): void {
+    const [, ...over] = this.volumes.filter((one) => one !== this.tinted);
+    this.together(() => {
+      for (const one of this.volumes.slice(1)) this.removeVolume(one);
+      for (const one of [picture, ...over]) this.addVolume(one);
+    });
+    this.tinted = picture;
   }
 
   /** Lay a label map over it, or take it away. */
   labels(volume?: NVImage): void {
-    if (this.volumes[1]) this.removeVolume(this.volumes[1]);
+    if (this.laid) this.removeVolume(this.laid);
     if (volume) this.addVolume(volume);
+  }
+  private get laid(): NVImage | undefined {
+    return this.volumes.slice(1).find((one) => one !== this.tinted);
   }
 
   /** How much of the image its label map hides, from 0 to 1. */
   opacity(share: number): void {
-    if (this.volumes[1]) this.setOpacity(1, share);
+    if (this.laid) this.setOpacity(this.volumes.indexOf(this.laid), share);
   }
 
   /** What dragging does: with the left button `tool`, with the right one always the window, with the wheel pressed always pan. */
