@@ -56,9 +56,10 @@ def listing(files: int | None = 1, study: str = "1.2", series: str = "1.3") -> A
 
 
 def body(content: bytes, kind: str, status: str = "200 OK", more: str = "") -> Answer:
-    """A whole answer."""
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n{more}"
-    return lambda connection: connection.sendall(f"{head}\r\n".encode() + content)
+    """A whole answer, after which the connection is closed."""
+    size = f"Content-Length: {len(content)}\r\nConnection: close\r\n"
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{size}{more}\r\n".encode()
+    return lambda connection: connection.sendall(head + content)
 
 
 def parts(*contents: bytes, end: bytes = b"\r\n--b--\r\n") -> bytes:

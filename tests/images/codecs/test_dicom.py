@@ -254,7 +254,8 @@ def test_frames_of_one_file_are_a_volume() -> None:
 
 
 def test_a_slice_of_unknown_thickness_is_said_to_be(tmp_path: Path) -> None:
-    for number, unknown in enumerate(({"SliceThickness": None}, {"SliceThickness": 0})):
+    for number, thickness in enumerate((None, 0)):
+        unknown: dict[str, Any] = {"SliceThickness": thickness}
         image = read_image(slice_file(**unknown))
         assert image.spacing == (0.75, 0.5, 1.0) and NO_THICKNESS in image.warnings
         (tmp_path / f"{number}.dcm").write_bytes(series_file(number, 3.0 * number, **unknown))

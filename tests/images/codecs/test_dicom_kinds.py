@@ -150,7 +150,7 @@ class TestRescaleInFunctionalGroups:
         assert read.array[0, 0, 0].tolist() == [-1000, 200 - 1024]
 
     def test_groups_win_over_the_top_level(self) -> None:
-        top = {"RescaleIntercept": -5, "RescaleSlope": 7}
+        top: dict[str, Any] = {"RescaleIntercept": -5, "RescaleSlope": 7}
         assert read_image(self.enhanced(shared=-1024, **top)).array.min() == -1024
         read = read_image(self.enhanced(shared=None, **top))  # as SimpleITK and highdicom have it
         np.testing.assert_array_equal(read.array[0].T, 7 * FRAMES.astype(int) - 5)
