@@ -16,6 +16,7 @@ from caps_med.errors import InvalidParameter, SeriesNotFound
 if TYPE_CHECKING:
     from caps_med.archives import Archive, ArchiveBounds, SeriesReference
     from caps_med.images import MedicalImage
+    from caps_med.images.dicom_origin import SegType
     from caps_med.inference import Model, Segmentation
 
 From: TypeAlias = Annotated[
@@ -162,10 +163,11 @@ class Stored:
     place: str
 
 
-def store(archive: Archive, result: Segmentation, report: bool) -> Stored:
+def store(archive: Archive, result: Segmentation, kind: SegType, report: bool) -> Stored:
     """Store a segmentation as DICOM SEG.
 
     Args:
+        kind: of the DICOM SEG.
         report: whether to store the structured report of its volumes, too.
 
     Raises:
@@ -174,10 +176,10 @@ def store(archive: Archive, result: Segmentation, report: bool) -> Stored:
     from pydicom import dcmread
 
     from caps_med.archives import SeriesReference
-    from caps_med.images import dicom_report, encode_image
+    from caps_med.images import dicom_report, dicom_segmentation
 
-    content = encode_image(result, "dicom")
-    archive.store([content, *([dicom_report(result)] if report else [])])
+    content = dicom_segmentation(result, kind)
+    archive.store([content, *([dicom_report(result, kind)] if report else [])])
     made = dcmread(io.BytesIO(content), stop_before_pixels=True)
     place = SeriesReference(archive.name, made.StudyInstanceUID, made.SeriesInstanceUID)
     return Stored(content, str(place))

@@ -69,16 +69,22 @@ class DicomBeside:
         from caps_med.images import dicom_preview, dicom_report
 
         if self.report is not None:
-            write_whole(self.report, dicom_report(result, self._kind()))
+            write_whole(self.report, dicom_report(result, self.kind))
         if self.preview is not None:
             write_whole(self.preview, dicom_preview(source, result))
 
     @property
     def labelmap(self) -> bool:
         """Whether the DICOM SEG is a Label Map Segmentation."""
-        return self._kind() == "labelmap"
+        return self.kind == "labelmap"
 
-    def _kind(self) -> SegType:
+    @property
+    def kind(self) -> SegType:
+        """How the DICOM SEG holds the labels.
+
+        Raises:
+            InvalidParameter: another way is asked for.
+        """
         from caps_med.images.dicom_origin import SegType
 
         for kind in get_args(SegType):

@@ -305,7 +305,8 @@ def _segment_one(
     places = [str(path) for path in (wanted.out, *beside.values()) if path is not None]
     stored = None
     if target is not None:
-        stored = archived.store(target, result, wanted.objects.report is not None)
+        objects = wanted.objects
+        stored = archived.store(target, result, objects.kind, objects.report is not None)
         places.append(stored.place)
     if wanted.out is not None:
         _write(result, wanted.out, wanted, stored)
@@ -347,15 +348,15 @@ def _check_answer(
 def _write(
     result: Segmentation, out: Path, wanted: _Wanted, stored: archived.Stored | None
 ) -> None:
-    """Write the answer; as binary DICOM SEG the one that was stored, if any."""
+    """Write the answer; as DICOM SEG the one that was stored, if any."""
     from caps_med.images import codec_of_path, dicom_segmentation
 
     if wanted.probabilities:
         result.probabilities.save(out)
-    elif wanted.objects.labelmap:
-        write_whole(out, dicom_segmentation(result, "labelmap"))
     elif stored is not None and codec_of_path(out).name == "dicom":
         write_whole(out, stored.content)
+    elif wanted.objects.labelmap:
+        write_whole(out, dicom_segmentation(result, "labelmap"))
     else:
         result.save(out)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
+import pydicom
 import pytest
 
 import caps_med
@@ -67,6 +69,25 @@ def test_from_archive_to_archive(
     local = caps_med.load_model("tiny-segmentation", models).segment(zipped())
     assert len(np.unique(local.array)) > 1
     np.testing.assert_array_equal(read_image(nifti, kind="labels").array, local.array)
+
+
+def test_what_is_stored_is_of_the_type_that_is_asked_for(
+    filled: Orthanc, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seg, report = tmp_path / "seg.dcm", tmp_path / "report.dcm"
+    command = f"segment --model tiny-segmentation --from {SOURCE} --to dicomweb"
+    more = ("--seg-type", "labelmap", "--out", str(seg), "--report", str(report))
+    assert call(monkeypatch, models, command, *more) == 0
+    for modality, file in (("SEG", seg), ("SR", report)):
+        (series,) = stored_series(filled, modality)
+        (found,) = filled.call("/tools/lookup", series.encode())
+        (instance,) = filled.call(f"{found['Path']}/instances")
+        stored = pydicom.dcmread(
+            io.BytesIO(filled.call(f"/instances/{instance['ID']}/file")), stop_before_pixels=True
+        )
+        written = pydicom.dcmread(file, stop_before_pixels=True)
+        assert stored.SOPInstanceUID == written.SOPInstanceUID
+        assert stored.get("SegmentationType") == ("LABELMAP" if modality == "SEG" else None)
 
 
 def test_all_image_series_of_a_study(
