@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from api import document, elsewhere, examples, jobs, monai_label, problems, projects
+from api import document, examples, jobs, misdirected, monai_label, problems, projects
 from api.access.gate import Gate
 from api.access.headers import SecurityHeaders
 from api.access.keys import KeyStore, default_path
@@ -20,7 +20,7 @@ from api.audit import AuditFirst
 from api.background import InferenceJobs
 from api.engine import Engine
 from api.forwarded import Forwarded
-from api.heads import HeadRequests
+from api.head_requests import HeadRequests
 from api.lifetime import Lifetime
 from api.metrics import Metrics
 from api.observe import Observe
@@ -106,7 +106,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for added in ROUTERS.values():
         app.include_router(added)
     if settings.inference_only:
-        elsewhere.install(app)
+        misdirected.install(app)
     else:
         app.include_router(inference_jobs.router)
     page.install(app)

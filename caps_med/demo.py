@@ -51,7 +51,7 @@ def run_demo(out: Path, models: Path | None = None) -> None:
     segmenter, synthesizer = load_model(SEGMENTATION, models), load_model(SYNTHESIS, models)
     segmenter.segment(image)  # warm-up
     tissue, segmented = _timed("segment", lambda: segmenter.segment(image))
-    twins, synthesized = _timed(
+    generated, synthesized = _timed(
         f"synthesize {len(SEEDS)} images",
         lambda: [synthesizer.synthesize(tissue, seed) for seed in SEEDS],
     )
@@ -60,7 +60,7 @@ def run_demo(out: Path, models: Path | None = None) -> None:
     shown = _grey(segmenter.bundle.card.normalization.apply(image.array)[0], image)
     overlay = _overlay(shown, tissue)
     panels = {"t1": shown, "tissue": overlay}
-    panels |= {f"synthetic-seed{s}": _grey_of(twin) for s, twin in zip(SEEDS, twins, strict=True)}
+    panels |= {f"synthetic-seed{s}": _grey_of(one) for s, one in zip(SEEDS, generated, strict=True)}
     for name, pixels in panels.items():
         _save(pixels, out / f"{name}.png")
     features.contact_sheet().save(out / "capsules.png")

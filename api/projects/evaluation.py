@@ -10,8 +10,8 @@ from typing import Any
 from api.engine import Engine, Segment
 from api.projects.annotations import Annotations
 from api.projects.images import ProjectImages
-from api.projects.patience import patiently
 from api.projects.records import Image
+from api.projects.retrying import retry_while_full
 from training.evaluation.dice import dice
 from training.evaluation.statistics import spread_of
 from training.rounding import rounded
@@ -101,7 +101,7 @@ async def scores_of(
     cases, groups = [], []
     for group, images_of_it in held_out.items():
         for image in images_of_it:
-            cases.append(await patiently(engine, partial(case, image)))
+            cases.append(await retry_while_full(engine, partial(case, image)))
             groups.append(group)
     return Scores(cases, groups)
 

@@ -18,8 +18,8 @@ from api.engine import Engine
 from api.problems import DATA_NOT_FIT, Refusal
 from api.projects.groups import group_of
 from api.projects.label_maps import format_of
-from api.projects.patience import patiently
 from api.projects.records import Image, LabelVersion, Project
+from api.projects.retrying import retry_while_full
 from api.projects.service import Projects
 from api.projects.store import ProjectStore
 from api.projects.training_data import CASES_PAGE
@@ -84,7 +84,7 @@ async def archive(
             if form and (_kind(image) != _kind(first) or not _holds(form, image)):
                 continue
             try:
-                files = await patiently(
+                files = await retry_while_full(
                     engine, partial(_files, projects, project, engine, image, form)
                 )
             except Refusal:  # deleted meanwhile

@@ -20,8 +20,8 @@ from api.problems import IMAGE_NOT_FOUND, Refusal
 from api.projects.files import ProjectFiles
 from api.projects.groups import patient_digest
 from api.projects.label_maps import KeptLabels, fitted, kept
-from api.projects.patience import patiently
 from api.projects.records import Image, LabelVersion, Project
+from api.projects.retrying import retry_while_full
 from api.projects.store import ProjectStore
 from api.projects.strategies import place_in_order
 from caps_med.batch.cases import called_like, split_suffix
@@ -197,7 +197,7 @@ class ProjectImages:
             form = "png" if image.format == "jpeg" else image.format  # without a loss
             return form, await self._engine.run("encode", lambda: encode_image(decoded, form))
 
-        return await patiently(self._engine, encoded)
+        return await retry_while_full(self._engine, encoded)
 
     def content(self, project: str, file: str) -> bytes:
         """The bytes of a file, which this request then holds.

@@ -14,8 +14,8 @@ from anyio import to_thread
 from api.engine import Engine, costs
 from api.problems import Refusal
 from api.projects.images import ProjectImages
-from api.projects.patience import patiently
 from api.projects.records import Image, Project
+from api.projects.retrying import retry_while_full
 from api.projects.store import ProjectStore
 from api.projects.strategies import score_of
 from caps_med.errors import CapsMedError
@@ -77,7 +77,7 @@ class Scoring:
 
     async def _computed(self, project: Project, image: Image) -> ImageUncertainty:
         model = await self._engine.load(project.model)
-        decoded = await patiently(self._engine, lambda: self._images.decoded(image, model))
+        decoded = await retry_while_full(self._engine, lambda: self._images.decoded(image, model))
 
         def scored() -> ImageUncertainty:
             with cancelled_unless(lambda: True, self._engine.give_way):

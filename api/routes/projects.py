@@ -8,7 +8,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Form, Header, Path, Query, Request, Response
 from pydantic import StringConstraints
 
-from api.heads import is_head
+from api.head_requests import is_head
 from api.problems import STORAGE, Refusal
 from api.projects.caller import Caller
 from api.projects.records import Image, Project

@@ -25,11 +25,11 @@ def new_draft(home: Path) -> Path:
 
 def remove_whole(folder: Path) -> None:
     """Delete a folder, which is no longer found under its name from one moment to the next."""
-    trash = _hidden(folder.parent, _REMOVED)
+    removed = _hidden(folder.parent, _REMOVED)
     with suppress(OSError):
         make_writable(folder)
-    folder.rename(trash / folder.name)
-    shutil.rmtree(trash, ignore_errors=True)
+    folder.rename(removed / folder.name)
+    shutil.rmtree(removed, ignore_errors=True)
 
 
 def remove_left(home: Path, age: float = ABANDONED) -> None:

@@ -18,7 +18,6 @@ from benchmarks.robustness.cells import Cell, Setting
 from benchmarks.robustness.learning import NETWORKS, Learned, learned, schedule_of, source_of, watch
 from caps_med.networks import ClassificationNetwork
 from training.evaluation.robustness.affine import AffineMaps
-from training.evaluation.robustness.asking import answered
 from training.evaluation.robustness.attacks import (
     BIM,
     FGSM,
@@ -27,6 +26,7 @@ from training.evaluation.robustness.attacks import (
     gradient,
     wanted_classes,
 )
+from training.evaluation.robustness.predictions import predicted
 from training.evaluation.robustness.votes import routes, votes_count_alike
 
 EXPERIMENT = "affine"
@@ -101,7 +101,7 @@ def _rotations(setting: Setting, found: Learned) -> dict[str, float]:
     scores = {}
     for angle in ANGLES:
         maps = AffineMaps.rotations(np.full(len(test), float(angle)))
-        right = answered(found.network, maps(pictures)) == labels
+        right = predicted(found.network, maps(pictures)) == labels
         scores[str(angle)] = right.float().mean().item()
     return scores
 
@@ -110,7 +110,7 @@ def _attacks(setting: Setting, found: Learned) -> Mapping[str, Any]:
     """Share of the digits that were right on which each attack succeeds, by ε."""
     network, generator = found.network, torch.Generator().manual_seed(0)
     pictures, classes = attacked(setting)
-    right = answered(network, pictures) == classes
+    right = predicted(network, pictures) == classes
     pictures, classes = pictures[right], classes[right]
     wanted = wanted_classes(classes, len(mnist.CLASSES), generator)
     slopes = torch.cat([

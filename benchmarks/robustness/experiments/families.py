@@ -18,8 +18,8 @@ from benchmarks.robustness import mnist
 from benchmarks.robustness.cells import Cell, Setting
 from benchmarks.robustness.learning import learned, schedule_of, source_of, watch
 from caps_med.networks import ClassificationNetwork
-from training.evaluation.robustness.asking import answered
 from training.evaluation.robustness.families import FAMILIES
+from training.evaluation.robustness.predictions import predicted
 
 EXPERIMENT = "families"
 EPOCHS, SHIFT = 12, 2
@@ -68,4 +68,4 @@ def _draw() -> np.random.Generator:
 
 
 def _accuracy(network: ClassificationNetwork, pictures: Tensor, classes: Tensor) -> float:
-    return (answered(network, pictures) == classes).float().mean().item()
+    return (predicted(network, pictures) == classes).float().mean().item()

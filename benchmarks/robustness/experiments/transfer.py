@@ -13,7 +13,7 @@ from benchmarks.robustness.cells import Cell, Setting
 from benchmarks.robustness.experiments import affine
 from benchmarks.robustness.learning import NETWORKS
 from caps_med.networks import ClassificationNetwork
-from training.evaluation.robustness.asking import answered
+from training.evaluation.robustness.predictions import predicted
 
 EXPERIMENT = "transfer"
 EPSILONS = (0.1, 0.2, 0.3)
@@ -35,7 +35,7 @@ def rates_between(
     networks: Mapping[str, ClassificationNetwork], pictures: Tensor, classes: Tensor
 ) -> Mapping[str, Any]:
     """The same of any networks, pictures ``[N, C, H, W]`` in [0, 1] and classes ``[N]``."""
-    right = {name: answered(network, pictures) == classes for name, network in networks.items()}
+    right = {name: predicted(network, pictures) == classes for name, network in networks.items()}
     rates: dict[str, dict[str, list[float | None]]] = {name: {} for name in networks}
     for source, network in networks.items():
         for epsilon in EPSILONS:
@@ -43,7 +43,7 @@ def rates_between(
             changed = affine.PGD(network, pictures, classes, epsilon, generator)
             for target, other in networks.items():
                 both = right[source] & right[target]
-                fooled = (answered(other, changed) != classes)[both]
+                fooled = (predicted(other, changed) != classes)[both]
                 rate = round(fooled.float().mean().item(), 4) if len(fooled) else None
                 rates[source].setdefault(target, []).append(rate)
     return {"epsilons": EPSILONS, "rates": rates}

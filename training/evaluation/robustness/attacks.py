@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from caps_med.networks import ClassificationNetwork
-from training.evaluation.robustness.asking import answered, logits_of
+from training.evaluation.robustness.predictions import logits_of, predicted
 
 #: Logits ``[B, J]`` and classes ``[B]`` to a loss ``[B]`` that the attack raises.
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -82,7 +82,7 @@ class Attack:
 
     def succeeds(self, network: ClassificationNetwork, pictures: Tensor, classes: Tensor) -> Tensor:
         """Whether the network's answer is what the attack wants, ``[N]``."""
-        same = answered(network, pictures) == classes
+        same = predicted(network, pictures) == classes
         return same if self.targeted else ~same
 
     def _climbed(

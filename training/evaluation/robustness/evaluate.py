@@ -25,9 +25,9 @@ from training.evaluation.classification.evaluate import (
     targets_of,
 )
 from training.evaluation.robustness import attacks
-from training.evaluation.robustness.asking import answered
 from training.evaluation.robustness.attacks import Attack, gradient, wanted_classes
 from training.evaluation.robustness.families import FAMILIES
+from training.evaluation.robustness.predictions import predicted
 from training.evaluation.robustness.summary import (
     AttackRates,
     Curve,
@@ -94,7 +94,7 @@ class _Subject:
 
     def right(self, pictures: Tensor) -> Floats:
         """``[N]``, 1 where the answer is the class."""
-        found: Floats = (answered(self.network, pictures) == self.classes).double().cpu().numpy()
+        found: Floats = (predicted(self.network, pictures) == self.classes).double().cpu().numpy()
         return found
 
 

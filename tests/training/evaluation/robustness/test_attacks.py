@@ -15,7 +15,6 @@ from caps_med.networks import (
     EfficientCapsNet,
     MatrixCapsules,
 )
-from training.evaluation.robustness.asking import answered, logits_of
 from training.evaluation.robustness.attacks import (
     BIM,
     FGSM,
@@ -27,6 +26,7 @@ from training.evaluation.robustness.attacks import (
     gradient,
     wanted_classes,
 )
+from training.evaluation.robustness.predictions import logits_of, predicted
 from training.evaluation.robustness.votes import routes, votes_count_alike
 
 Floats = NDArray[np.float64]
@@ -107,19 +107,19 @@ def test_pictures_stay_in_the_ball_and_in_the_range(attack: Attack) -> None:
 
 def test_a_targeted_attack_gets_the_class_it_wants() -> None:
     (network, _), clean = linear(), pictures()
-    classes = answered(network, clean)
+    classes = predicted(network, clean)
     wanted = wanted_classes(classes, CLASSES, torch.Generator().manual_seed(0))
     assert not (wanted == classes).any()
     found = FGSM_TARGETED(network, clean, wanted, 1.0)
     assert FGSM_TARGETED.succeeds(network, found, wanted).all()
-    assert answered(network, found).equal(wanted)
+    assert predicted(network, found).equal(wanted)
 
 
 def test_hidden_gradients_stop_fgsm_but_not_a_restart_on_scores() -> None:
     """A network so sure of itself that its softmax rounds to 1 has no cross-entropy to climb."""
     network, _ = linear(scale=1e6)
     clean = pictures()
-    classes = answered(network, clean)
+    classes = predicted(network, clean)
     assert not gradient(network, clean, classes).any()
     assert FGSM(network, clean, classes, 0.5).equal(clean)
     once = Attack(PGD.steps, PGD.step, restarts=1)

@@ -12,7 +12,7 @@ from api.engine import Engine
 T = TypeVar("T")
 
 
-async def patiently(engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
+async def retry_while_full(engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
     """What `work` returns, in a claim of its own; begun again while there is no room for it."""
     while True:
         try:

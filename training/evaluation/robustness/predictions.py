@@ -24,7 +24,7 @@ def logits_of(network: ClassificationNetwork, pictures: Tensor) -> Tensor:
     return scores.clamp_min(_LEAST).log()
 
 
-def answered(network: ClassificationNetwork, pictures: Tensor) -> Tensor:
+def predicted(network: ClassificationNetwork, pictures: Tensor) -> Tensor:
     """The class of the highest score, ``[N]``, of pictures ``[N, C, H, W]`` in [0, 1]."""
     with torch.inference_mode():
         found = [logits_of(network, batch).argmax(1) for batch in pictures.split(BATCH)]

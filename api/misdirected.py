@@ -16,7 +16,7 @@ OF_THE_HEAD = {
 }
 
 
-class Elsewhere:
+class Misdirected:
     """ASGI app that says where the requests of a path belong."""
 
     def __init__(self, path: str, what: str) -> None:
@@ -34,4 +34,4 @@ def install(app: FastAPI) -> None:
     """Answer the paths of the head service, in place of routes."""
     for path, what in OF_THE_HEAD.items():
         for route in (path, path + "/{rest:path}"):
-            app.router.routes.append(Route(route, Elsewhere(path, what)))
+            app.router.routes.append(Route(route, Misdirected(path, what)))
