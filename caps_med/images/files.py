@@ -82,23 +82,34 @@ def read_image(
     """
     if kind not in get_args(Kind):
         raise InvalidParameter(f"kind={kind!r}: must be {' or '.join(map(repr, get_args(Kind)))}")
+    image = _read(source, kind, limits, index, series)
+    _check_numbers(image)
+    return as_labels(image) if kind == "labels" else image
+
+
+def _read(
+    source: ImageSource, kind: Kind, limits: Limits, index: int | None, series: str | None
+) -> MedicalImage:
+    """See `read_image`; of intensities that are not checked."""
     if isinstance(source, str) and not source:  # which Path takes for the current folder
         raise InvalidInput("the path of the image is empty: give a file, or the folder of a series")
     if isinstance(source, (str, PathLike, bytes)):
-        image = _decoded(source, kind, limits, index, series)
-    elif is_dataset(source):
+        return _decoded(source, kind, limits, index, series)
+    if is_dataset(source):
         from caps_med.images.codecs.dicom_series import dicom_content
 
-        image = _decoded(dicom_content(source), kind, limits, index, series)
-    elif callable(read := getattr(source, "read", None)):
-        image = _decoded(_read_all(read, limits), kind, limits, index, series)
-    elif isinstance(source, list | tuple) and not is_pair(source):
-        image = _listed(source, kind, limits, index, series)
-    elif series is not None:
+        return _decoded(dicom_content(source), kind, limits, index, series)
+    if callable(read := getattr(source, "read", None)):
+        return _decoded(_read_all(read, limits), kind, limits, index, series)
+    if isinstance(source, list | tuple) and not is_pair(source):
+        return _listed(source, kind, limits, index, series)
+    if series is not None:
         raise InvalidInput("series: an image in memory contains no DICOM series; leave series out")
-    else:
-        image = source if isinstance(source, MedicalImage) else from_object(source, kind)
-        image = image if index is None else chosen_volume(image, index)
+    image = source if isinstance(source, MedicalImage) else from_object(source, kind)
+    return image if index is None else chosen_volume(image, index)
+
+
+def _check_numbers(image: MedicalImage) -> None:
     low, high = float(image.array.min()), float(image.array.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         raise NotFinite(
@@ -110,7 +121,6 @@ def read_image(
             f"the image holds numbers beyond float32, {low:g} to {high:g}: divide all by one "
             "number and save it again"
         )
-    return as_labels(image) if kind == "labels" else image
 
 
 def read_channels(
