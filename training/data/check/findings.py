@@ -190,8 +190,8 @@ def card_findings(
     card: DataCard,
     cases: Cases,
     holders: Mapping[int, str],
-    known: Collection[str] = (),
-    unlearned: Collection[int] = (),
+    known: Collection[str],
+    unlearned: Collection[int],
 ) -> Iterator[Finding]:
     """Findings from the statistics of the whole data set.
 
@@ -203,6 +203,18 @@ def card_findings(
         unlearned: labels in held-out cases alone.
     """
     labels = [share for share in card.classes if share.label > 0]
+    yield from _set_findings(card, cases, labels)
+    if len(labels) > MANY and not cases.labels:
+        yield _many_labels(labels, cases)
+        return
+    for share in labels:
+        holder = holders.get(share.label, "")
+        if holder not in known and not (known and share.label in WHITES):
+            yield from _class_findings(share, card, cases, holder, share.label in unlearned)
+
+
+def _set_findings(card: DataCard, cases: Cases, labels: Sequence[ClassShare]) -> Iterator[Finding]:
+    """What concerns the data set as a whole."""
     if not labels:
         fix = "save labels as ids 1, 2, ... or as masks of 0 and 255"
         yield finding("all_empty", "", "every label map is empty (all 0)", fix)
@@ -222,38 +234,41 @@ def card_findings(
         yield finding(
             "absent_label", "", what, f"correct the id if it is mistyped; there is {there}"
         )
-    if len(labels) > MANY and not cases.labels:
-        what = f"{len(labels)} different labels, up to {labels[-1].label}"
-        if cases.instances is None and _are_smooth_masks(labels):
-            fix = (
-                "save masks of 0 and 255 (from 128 on 255, else 0); if each value is a class, "
-                "choose --instances classes"
-            )
-            yield finding("label_values", "", f"{what}: masks with smoothed edges", fix)
-            return
-        fix = "if they are instances, save masks of 0 and 1; if they are classes, ignore this"
-        yield finding("many_classes", "", what, fix)
-        return
-    for share in labels:
-        holder = holders.get(share.label, "")
-        if holder in known or (known and share.label in WHITES):
-            continue
-        name = cases.labels.get(share.label, f"label {share.label}")
-        white = share.label in WHITES and len(labels) > 1 and share.label not in cases.labels
-        if white or name.casefold() == IGNORE:
-            what = f"{name} would be learned as a separate class"
-            fix = "if it means 'not labelled', replace it with 0"
-            yield finding("ignored_value", "", what, fix)
-        if share.label in unlearned:
-            what = f"{name}: only in held-out cases ({share.cases}), so that it is not learned"
-            fix = "label it in other cases, or divide the cases in another way"
-            yield finding("unlearned_class", holder, what, fix)
-        elif share.share < RARE or (share.cases == 1 < card.cases):
-            seen = f"{counted(share.voxels, 'voxel')} ({share.share:.2g} of all)"
-            fix = "label more of it, or merge it with another class"
-            yield finding(
-                "rare_class", holder, f"{name}: {seen} in {counted(share.cases, 'case')}", fix
-            )
+
+
+def _many_labels(labels: Sequence[ClassShare], cases: Cases) -> Finding:
+    what = f"{len(labels)} different labels, up to {labels[-1].label}"
+    if cases.instances is None and _are_smooth_masks(labels):
+        fix = (
+            "save masks of 0 and 255 (from 128 on 255, else 0); if each value is a class, "
+            "choose --instances classes"
+        )
+        return finding("label_values", "", f"{what}: masks with smoothed edges", fix)
+    fix = "if they are instances, save masks of 0 and 1; if they are classes, ignore this"
+    return finding("many_classes", "", what, fix)
+
+
+def _class_findings(
+    share: ClassShare, card: DataCard, cases: Cases, holder: str, unlearned: bool
+) -> Iterator[Finding]:
+    """Of one label; see `card_findings`."""
+    several = sum(other.label > 0 for other in card.classes) > 1
+    name = cases.labels.get(share.label, f"label {share.label}")
+    white = share.label in WHITES and several and share.label not in cases.labels
+    if white or name.casefold() == IGNORE:
+        what = f"{name} would be learned as a separate class"
+        fix = "if it means 'not labelled', replace it with 0"
+        yield finding("ignored_value", "", what, fix)
+    if unlearned:
+        what = f"{name}: only in held-out cases ({share.cases}), so that it is not learned"
+        fix = "label it in other cases, or divide the cases in another way"
+        yield finding("unlearned_class", holder, what, fix)
+    elif share.share < RARE or (share.cases == 1 < card.cases):
+        seen = f"{counted(share.voxels, 'voxel')} ({share.share:.2g} of all)"
+        fix = "label more of it, or merge it with another class"
+        yield finding(
+            "rare_class", holder, f"{name}: {seen} in {counted(share.cases, 'case')}", fix
+        )
 
 
 def _are_smooth_masks(labels: Sequence[ClassShare]) -> bool:
