@@ -180,9 +180,9 @@ def convolve_tiles(
         for k in range(0, K, depth):
             stop = min(K, k + depth)
             for t in range(count):
-                place = _place(maps, result, along, phases[1], step, first + t)
+                place = _place(result, along, phases[1], step, first + t)
                 _transform_input(
-                    maps, source, place, planes, along[0], phases[0], padding, step, (k, stop),
+                    maps, source, place, planes, along[0], phases[0], padding, (k, stop),
                     patch, half, inputs, t * row - k, apart,
                 )  # fmt: skip
             for out in range(outs):
@@ -192,7 +192,7 @@ def convolve_tiles(
                         f * apart_out, width, count, stop - k, k > 0,
                     )  # fmt: skip
                 for t in range(count if stop == K else 0):
-                    place = _place(maps, result, along, phases[1], step, first + t)
+                    place = _place(result, along, phases[1], step, first + t)
                     for o in range(0, width, LANES):
                         _transform_output(
                             products, t * width + o, apart_out, bias, out * width + o, place,
@@ -231,9 +231,9 @@ def kernel_gradient(
         for first in range(0, tiles, _GRADIENT_GROUP):
             count = min(_GRADIENT_GROUP, tiles - first)
             for t in range(count):
-                place = _place(maps, grad, along, 1, step, first + t)
+                place = _place(grad, along, 1, step, first + t)
                 _transform_input(
-                    maps, source, place, planes, 1, 1, padding, step, (k, k + depth), patch, half,
+                    maps, source, place, planes, 1, 1, padding, (k, k + depth), patch, half,
                     inputs, t * depth - k, apart,
                 )  # fmt: skip
                 for o in range(0, width, LANES):
@@ -255,7 +255,7 @@ def _tiles_along(size: int, phases: int, step: int) -> int:
 
 @inlined
 def _place(
-    maps: Array, result: Array, along: tuple[int, int, int], phases: int, step: int, tile: int
+    result: Array, along: tuple[int, int, int], phases: int, step: int, tile: int
 ) -> tuple[int, int, int, int]:
     """A tile's sample and plane, and its first position of each phase of the result."""
     _, D, H, W, _ = result.shape
@@ -268,7 +268,7 @@ def _place(
 @inlined
 def _transform_input(
     maps: Array, source: Array, place: tuple[int, int, int, int], planes: Array, plane_step: int,
-    phases: int, padding: tuple[int, int], step: int, channels: tuple[int, int], patch: Array,
+    phases: int, padding: tuple[int, int], channels: tuple[int, int], patch: Array,
     half: Array, target: Array, at: int, apart: int,
 ) -> None:  # fmt: skip
     """``B^T d B`` of some channels of the kernels, frequencies `apart` in `target`."""
