@@ -189,9 +189,7 @@ def test_a_region_of_an_array_of_one_slice_is_of_the_picture_that_it_holds(
     np.testing.assert_allclose(caps_med.read_image(shown.content).array[0], pixels, atol=3)
 
 
-def test_poses_are_drawn_without_an_image(
-    service: TestClient, repository: Path, picture: bytes
-) -> None:
+def test_poses_are_drawn_without_an_image(service: TestClient, repository: Path) -> None:
     url = "/v1/models/tiny-efficient/manipulate"
     poses = np.random.default_rng(0).uniform(-0.3, 0.3, (3, 16))
     text = ";".join(",".join(f"{atom:.6f}" for atom in pose) for pose in poses)

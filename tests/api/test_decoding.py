@@ -314,7 +314,7 @@ def test_a_decoder_that_can_open_no_file_reads_volumes_too(pool: DecodePool, for
         assert found.names == wanted.names
 
 
-def test_decoders_end_with_their_service(picture: bytes) -> None:
+def test_decoders_end_with_their_service() -> None:
     """Where the kernel does not see to it, the end of the pipe does."""
     decoder = Decoder(MEMORY)
     process = psutil.Process(decoder.pid)

@@ -228,7 +228,7 @@ class TestAudit:
             assert client.get("/healthz").status_code == 200
 
     def test_a_disk_that_has_room_again_gets_the_next_record(
-        self, root: Path, picture: bytes, tmp_path: Path
+        self, root: Path, tmp_path: Path
     ) -> None:
         path = tmp_path / "audit.jsonl"
         path.symlink_to("/dev/full")

@@ -125,7 +125,7 @@ def test_row_7_an_unknown_label(server: Served) -> None:
 
 
 def test_row_20_a_file_name_means_nothing(
-    server: Served, good: tuple[bytes, bytes], before: int, tmp_path: Path
+    server: Served, good: tuple[bytes, bytes], before: int
 ) -> None:
     for name in ("../../x.png", "/etc/cron.d/x", "a\0b", "\u202egnp.exe"):
         files = {"image": (name, good[0])}

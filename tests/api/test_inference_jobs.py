@@ -323,9 +323,7 @@ def test_a_key_of_another_request_is_refused(models: Path, sliced: bytes) -> Non
         assert again.headers["Location"] == first.headers["Location"]
 
 
-def test_a_key_of_a_request_for_something_else_of_the_image_is_refused(
-    models: Path, sliced: bytes
-) -> None:
+def test_a_key_of_a_request_for_something_else_of_the_image_is_refused(models: Path) -> None:
     """Its job would be the result of another volume of the file, or of other options."""
     series = MedicalImage(np.zeros((2, 16, 16, 1), np.float32), np.eye(4), format="nifti")
     content = encode_image(series, "nifti")

@@ -185,7 +185,7 @@ def test_many_uploads_are_checked_one_at_a_time_and_the_rest_is_refused(
 
 
 def test_uploads_at_once_do_not_pass_the_quota(
-    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fine(*_: object) -> dict[str, Any]:
         await asyncio.sleep(0)

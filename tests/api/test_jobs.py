@@ -178,9 +178,7 @@ def test_what_to_look_at_in_data_that_are_trained_on_comes_with_the_job(
     assert client.job(job["id"])["findings"] == []
 
 
-def test_a_description_that_leads_outside_is_refused(
-    client: Client, tmp_path: Path, discs: Path
-) -> None:
+def test_a_description_that_leads_outside_is_refused(client: Client, discs: Path) -> None:
     image, label = (str(next(discs.glob(f"{kind}/*"))) for kind in ("images", "labels"))
     description = {
         "name": "x", "labels": {"0": "background", "1": "a"}, "modality": {"0": "x"},
@@ -331,9 +329,7 @@ def test_inference_answers_while_a_job_runs(
 
 
 @pytest.mark.slow
-def test_a_server_that_ends_takes_its_jobs_up_again(
-    tmp_path: Path, discs: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_that_ends_takes_its_jobs_up_again(tmp_path: Path, discs: Path) -> None:
     settings = Settings(models=tmp_path / "models", preload=(), datasets={"discs": discs})
     with running(settings) as server, Client(server.address) as client:
         job = client.train("segmentation", "mine", data="discs", **LONG)

@@ -133,12 +133,9 @@ def test_missing_extra_and_misshapen_tensors_are_listed_with_both_shapes(
     ]
 
 
-@pytest.mark.parametrize(("value", "message"), [(np.nan, "conv1/conv1/bias:0 holds values that")])
-def test_values_that_are_not_finite_are_refused(
-    segcaps_weights: Weights, tmp_path: Path, value: float, message: str
-) -> None:
-    weights = changed(segcaps_weights, conv1__conv1__bias=np.full(16, value, np.float32))
-    with pytest.raises(InvalidInput, match=message):
+def test_values_that_are_not_finite_are_refused(segcaps_weights: Weights, tmp_path: Path) -> None:
+    weights = changed(segcaps_weights, conv1__conv1__bias=np.full(16, np.nan, np.float32))
+    with pytest.raises(InvalidInput, match="conv1/conv1/bias:0 holds values that"):
         read_segcaps(write_keras(tmp_path / "weights.h5", weights))
 
 

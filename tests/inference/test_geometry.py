@@ -76,7 +76,7 @@ def test_a_marker_is_found_at_its_place_in_mm(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("name", affines())
-def test_each_slice_is_what_the_network_says_of_it(models: Path, tmp_path: Path, name: str) -> None:
+def test_each_slice_is_what_the_network_says_of_it(models: Path, name: str) -> None:
     affine = affines()[name]
     rng = np.random.default_rng(1)
     image = MedicalImage(

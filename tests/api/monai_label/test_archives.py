@@ -65,9 +65,7 @@ def key(keys: KeyStore) -> str:
     return keys.create("viewer", ["infer", "archive"])[1]
 
 
-def test_a_series_by_its_uid(
-    service: Running, models: Path, key: str, connect: Connect, tmp_path: Path
-) -> None:
+def test_a_series_by_its_uid(service: Running, models: Path, key: str, connect: Connect) -> None:
     wanted = caps_med.load_model(MODEL, models).segment(zipped_series()).array[0]
     answer = infer(service, key, SERIES, "image")
     assert answer.status_code == 200, answer.text

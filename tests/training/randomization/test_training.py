@@ -109,7 +109,7 @@ def test_it_learns(volumes: Path, tmp_path: Path) -> None:
     assert min(scores["held-out dice grey"], scores["held-out dice white"]) > 0.3
 
 
-def test_folds_hold_out_each_label_map_once(volumes: Path, tmp_path: Path) -> None:
+def test_folds_hold_out_each_label_map_once(volumes: Path) -> None:
     folds = source_of(volumes).folds(3)
     assert [fold.trained_on for fold in folds] == [[1, 2], [0, 2], [0, 1]]
     with pytest.raises(
