@@ -77,9 +77,7 @@ class Spread(BaseModel):
         shown = f"{self.mean:.{digits}f}"
         if sd and self.sd is not None:
             shown += f" ± {self.sd:.{digits}f}"
-        if interval and self.interval is not None:
-            shown += f" [{self.interval[0]:.{digits}f}, {self.interval[1]:.{digits}f}]"
-        return shown
+        return shown + _interval_text(self.interval if interval else None, digits)
 
 
 class Estimate(BaseModel):
@@ -94,10 +92,11 @@ class Estimate(BaseModel):
         """``0.912 [0.898, 0.925]``."""
         if self.value is None:
             return "–"
-        shown = f"{self.value:.{digits}f}"
-        if self.interval is not None:
-            shown += f" [{self.interval[0]:.{digits}f}, {self.interval[1]:.{digits}f}]"
-        return shown
+        return f"{self.value:.{digits}f}{_interval_text(self.interval, digits)}"
+
+
+def _interval_text(interval: tuple[float, float] | None, digits: int) -> str:
+    return "" if interval is None else f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
 
 
 def spread_of(values: Sequence[float], groups: Sequence[str], seed: int = 0) -> Spread | None:
