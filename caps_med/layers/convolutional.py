@@ -252,7 +252,7 @@ class DeconvCapsule(_CapsuleLayer):
         )
         self.register_buffer("smoothing", None, persistent=False)
         self.enlarge_by(upsampling)
-        self.register_load_state_dict_post_hook(_smooth_again)
+        self.register_load_state_dict_post_hook(_smooth_again)  # type: ignore[no-untyped-call]  # PyTorch's own
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
 
     def enlarge_by(self, upsampling: Upsampling) -> None:

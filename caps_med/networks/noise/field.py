@@ -80,7 +80,7 @@ class FieldNoise(NoiseSource):
             self.fc_grain.bias.view(image_channels, -1).copy_(amplitudes)
         basis = fixed_patterns(noise_size // 2, spatial_dims)
         self.register_buffer("patterns", basis, persistent=False)
-        self.register_load_state_dict_post_hook(_draw_again)
+        self.register_load_state_dict_post_hook(_draw_again)  # type: ignore[no-untyped-call]  # PyTorch's own
         self.code_count = codes
         if codes:
             self.register_buffer("codes", torch.zeros(codes, noise_size // 2))
