@@ -24,7 +24,7 @@ class UNet(SegmentationNetwork):
         in_channels: channels of the image.
         out_channels: classes, background included; 1 is binary.
         features: channels of the five scales, and of the last layer. The default is MONAI's
-            (2.6 million parameters in 2-D); ``(64, 128, 256, 512, 1024, 64)`` has 31 million.
+            (2.0 million parameters in 2-D); ``(64, 128, 256, 512, 1024, 64)`` has 31 million.
 
     Input ``[B, in_channels, *S]`` with each axis a multiple of 16; output probabilities
     ``[B, out_channels, *S]``: a sigmoid for one class, else a softmax.

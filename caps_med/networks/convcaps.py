@@ -42,7 +42,7 @@ class ConvCaps(CapsuleUNet):
 
     Input ``[B, in_channels, *S]`` with each axis a multiple of 8; output probabilities
     ``[B, out_channels, *S]``. Capsule layers: 8 x `atoms` at 1/4, 8 x 2 `atoms` at 1/8, and one
-    capsule of 4 `atoms` a class at 1/8. With 3 classes it has 1.1 million parameters in 2-D, 2.9
+    capsule of 4 `atoms` a class at 1/8. With 3 classes it has 1.1 million parameters in 2-D, 3.0
     million in 3-D.
 
     >>> ConvCaps(spatial_dims=2, in_channels=1, out_channels=3)(torch.rand(1, 1, 32, 40)).shape

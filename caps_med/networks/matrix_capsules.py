@@ -51,7 +51,8 @@ class MatrixCapsules(ClassificationNetwork):
     Input ``[B, in_channels, *image_size]``, output activations ``[B, out_channels]`` in (0, 1).
     With 32 x 32 pixels, two channels and five classes: 317,194 parameters; with ``width=64`` and
     ``types=(8, 16, 16)``: 68,754. The first routed layer casts at most 10 x 10 x 9 x B x C votes of
-    16 numbers in 2-D, whatever the size of the image, for a stem bounds it.
+    16 numbers in 2-D, whatever the size of the image, for a stem bounds it; of an oblong image with
+    a short edge, whose pixels the stem repeats, 22 x 8 x 9 x B x C.
 
     >>> network = MatrixCapsules(1, 10, (28, 28), types=(8, 8, 8))
     >>> network(torch.rand(2, 1, 28, 28)).shape

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from caps_med.errors import InvalidParameter
 from caps_med.networks import Ensemble, SegCaps, UNet, build_network
+from caps_med.networks.shapes import shapes_only
 
 SMALL = (4, 4, 8, 8, 8, 4)
 
@@ -32,9 +35,21 @@ def test_unet_has_no_capsules_and_takes_multiples_of_sixteen() -> None:
         network(torch.zeros(1, 1, 17, 16))
 
 
-def test_unet_of_31_million_parameters() -> None:
-    network = UNet(features=(64, 128, 256, 512, 1024, 64))
-    assert 30e6 < sum(p.numel() for p in network.parameters()) < 32e6
+@pytest.mark.parametrize(
+    ("network", "arguments", "millions"),
+    [
+        ("UNet", {}, 2.0),
+        ("UNet", {"features": (64, 128, 256, 512, 1024, 64)}, 31.1),
+        ("ConvCaps", {"out_channels": 3}, 1.1),
+        ("ConvCaps", {"out_channels": 3, "spatial_dims": 3}, 3.0),
+    ],
+)
+def test_it_has_as_many_parameters_as_it_says(
+    network: str, arguments: dict[str, Any], millions: float
+) -> None:
+    with shapes_only():
+        built = build_network(network, arguments)
+    assert round(sum(p.numel() for p in built.parameters()) / 1e6, 1) == millions
 
 
 def test_an_ensemble_answers_with_the_mean_of_its_members() -> None:
