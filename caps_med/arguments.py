@@ -18,6 +18,17 @@ def check_positive(**arguments: int) -> None:
             raise InvalidParameter(f"{name}={value}: must be at least 1")
 
 
+def check_share(**arguments: float) -> None:
+    """Refuse what is not at least 0 and below 1.
+
+    Raises:
+        InvalidParameter: names the first such argument.
+    """
+    for name, value in arguments.items():
+        if not 0 <= value < 1:
+            raise InvalidParameter(f"{name}={value}: must be at least 0 and below 1")
+
+
 def check_multiple(factor: int, **arguments: int) -> None:
     """Refuse what is not a positive multiple of `factor`.
 

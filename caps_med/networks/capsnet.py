@@ -15,6 +15,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor
 
+from caps_med.arguments import check_positive
 from caps_med.layers import DenseCapsules
 from caps_med.layers.initialization import initialize
 from caps_med.layers.primary import PrimaryCapsules
@@ -64,6 +65,7 @@ class CapsNet(ClassificationNetwork):
         learn_priors: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, image_size)
+        check_positive(width=width, primary_types=primary_types)
         self.conv1 = conv_type(self.spatial_dims)(self.stem.out_channels, width, _KERNEL)
         initialize(self.conv1)
         self.primarycaps = PrimaryCapsules(

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from caps_med.arguments import check_choice
+from caps_med.arguments import check_choice, check_positive, check_share
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
 from caps_med.layers.convolutional import Padding, Upsampling
@@ -92,8 +92,11 @@ class CapsPix2Pix(NoisyGenerator):
     ) -> None:
         super().__init__()
         check_choice(get_args(Output), output=output)
-        if not 0 <= dropout < 1:
-            raise InvalidParameter(f"dropout={dropout}: must be at least 0 and below 1")
+        check_positive(
+            label_channels=label_channels, image_channels=image_channels, noise_size=noise_size,
+            atoms=atoms,
+        )  # fmt: skip
+        check_share(dropout=dropout)
         if padding not in get_args(BorderPadding):
             raise InvalidParameter(f"padding={padding!r}: one of {get_args(BorderPadding)}")
         self.padding, self.upsampling = padding, upsampling

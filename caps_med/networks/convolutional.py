@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from caps_med.arguments import check_choice
+from caps_med.arguments import check_choice, check_positive, check_share
 from caps_med.errors import InvalidParameter
 from caps_med.networks.classification import ClassificationNetwork
 from caps_med.networks.efficient_convolutions import EfficientConvolutions
@@ -85,6 +85,8 @@ class ConvNet(ConvolutionalClassifier):
         dropout: float = 0.2,
     ) -> None:
         super().__init__(in_channels, out_channels, image_size, activation)
+        check_positive(hidden=hidden)
+        check_share(dropout=dropout)
         self.features = EfficientConvolutions(self.spatial_dims, self.stem.out_channels)
         self.head = nn.Sequential(
             nn.Linear(self.features.out_channels, hidden),
@@ -129,6 +131,7 @@ class ResNet(ConvolutionalClassifier):
         widths: tuple[int, int, int, int] = (32, 64, 128, 256),
     ) -> None:
         super().__init__(in_channels, out_channels, image_size, activation)
+        check_positive(blocks=min(blocks), widths=min(widths))
         from monai.networks.nets import ResNet as MonaiResNet
 
         self.resnet: nn.Module = MonaiResNet(

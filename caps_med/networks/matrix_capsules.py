@@ -14,6 +14,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor
 
+from caps_med.arguments import check_positive
 from caps_med.layers.initialization import initialize
 from caps_med.layers.matrix import (
     ATOMS,
@@ -72,6 +73,7 @@ class MatrixCapsules(ClassificationNetwork):
         pose: PoseForm = "matrix",
     ) -> None:
         super().__init__(in_channels, out_channels, image_size)
+        check_positive(width=width, types=min(types))
         dims, routing = self.spatial_dims, EMRouting(iterations)
         self.conv1 = conv_type(dims)(self.stem.out_channels, width, _KERNEL, stride=_STRIDE)
         initialize(self.conv1)

@@ -93,7 +93,7 @@ class SegCaps(SegmentationNetwork):
     ) -> None:
         super().__init__()
         check_choice(get_args(Variant), variant=variant)
-        check_positive(in_channels=in_channels, out_channels=out_channels)
+        check_positive(in_channels=in_channels, out_channels=out_channels, atoms=atoms)
         self.spatial_dims, self.in_channels, self.out_channels = (
             spatial_dims,
             in_channels,

@@ -64,6 +64,8 @@ class FieldNoise(NoiseSource):
             raise InvalidParameter(
                 f"noise_size={noise_size}: noise_source='field' needs an even number from 4"
             )
+        if codes < 0:
+            raise InvalidParameter(f"codes={codes}: must be at least 0")
         grains = image_channels * self.count
         self.fc_look = nn.Linear(noise_size // 2, self.STYLE_CHANNELS)
         self.fc_gain = nn.Linear(noise_size // 2, features)
