@@ -57,19 +57,24 @@ def write_bundle(
         if candidate:
             (draft / CANDIDATE).touch()
         draft.chmod(0o755)
-        return _publish(repository, name, draft, card, weights)
+        return _publish(repository, name, draft, card, weights, network)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
 
 
 def _publish(
-    repository: ModelRepository, name: str, draft: Path, card: ModelCard, weights: WeightsSpec
+    repository: ModelRepository,
+    name: str,
+    draft: Path,
+    card: ModelCard,
+    weights: WeightsSpec,
+    network: CapsuleNetwork,
 ) -> Bundle:
     """Number the draft and rename it, skipping versions that another writer took."""
     version = max(repository.versions(name), default=0) + 1
     while True:
-        _write_texts(draft, name, version, card, weights)
+        _write_texts(draft, name, version, card, weights, network)
         target = draft.parent / str(version)
         try:
             if target.exists():
@@ -85,9 +90,14 @@ def _publish(
 
 
 def _write_texts(
-    draft: Path, name: str, version: int, card: ModelCard, weights: WeightsSpec
+    draft: Path,
+    name: str,
+    version: int,
+    card: ModelCard,
+    weights: WeightsSpec,
+    network: CapsuleNetwork,
 ) -> None:
-    metadata = monai_metadata(name, version, card, weights)
+    metadata = monai_metadata(name, version, card, weights, network)
     _write(draft / "configs" / "metadata.json", json.dumps(metadata, indent=2))
     _write(draft / "configs" / "inference.json", json.dumps(inference_config(card), indent=2))
     _write(draft / "LICENSE", _license(card.license))

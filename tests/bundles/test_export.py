@@ -146,16 +146,18 @@ def test_shapes_are_not_cached_while_a_network_is_traced(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("network", "arguments"),
     [
-        ("SegCaps", {"padding": "tensorflow"}),
-        ("CapsPix2Pix", {}),
-        ("CapsPix2Pix", {"noise_source": "input", "image_size": [16, 24]}),
-        ("CapsPix2Pix", {"noise_source": "dropout"}),
+        ("SegCaps", {"padding": "tensorflow", "atoms": 4}),
+        ("UNet", {"features": [4] * 6, "spatial_dims": 3}),
+        ("Ensemble", {"network": "UNet", "members": 2, "arguments": {"features": [4] * 6}}),
+        ("CapsPix2Pix", {"atoms": 4}),
+        ("CapsPix2Pix", {"noise_source": "input", "image_size": [16, 24], "atoms": 4}),
+        ("CapsPix2Pix", {"noise_source": "dropout", "atoms": 4}),
     ],
 )
 def test_monai_verifies_an_exported_bundle(
     network: str, arguments: dict[str, object], tmp_path: Path
 ) -> None:
-    bundle = formula_bundle(tmp_path, "axons", network, {"atoms": 4, **arguments})
+    bundle = formula_bundle(tmp_path, "axons", network, arguments)
     folder = export_model(bundle, "bundle", tmp_path / "exported")
     configs = folder / "configs"
     verify_net_in_out(
