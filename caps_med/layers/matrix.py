@@ -113,7 +113,7 @@ class _RoutedByEM(nn.Module):
         matrices = poses.unflatten(2, (EDGE, EDGE)).permute(0, 4, 1, 3, 2, 5)  # [B, T, I, y, x, P]
         transforms = self.weight.movedim(-1, -2).flatten(2, 3)  # [T, I, J * z, y]
         votes: Tensor = transforms @ matrices.flatten(4)  # [B, T, I, J * z, x * P]
-        return votes.view(*votes.shape[:3], self.out_types, ATOMS, -1)
+        return votes.view(*votes.shape[:3], self.out_types, ATOMS, poses.shape[-1])
 
     def _route(
         self,

@@ -109,7 +109,7 @@ def route_em(
     if type(votes) is not Tensor and not in_graph():  # such as MONAI's MetaTensor
         votes, activations = votes.as_subclass(Tensor), activations.as_subclass(Tensor)
     flat = votes.to(wide).flatten(4) if votes.ndim > _FLAT_AXES else votes.to(wide)
-    present = activations.to(wide).reshape(*activations.shape[:2], -1)
+    present = activations.to(wide).flatten(2)
     slots = _slots(children, present)
     arguments = (flat, present, beta_u.to(wide), beta_a.to(wide), slots, routing, mass_scale)
     if (kernels := _kernels(flat)) is not None:
@@ -131,7 +131,7 @@ def route_em(
 
 def _kernels(votes: Tensor) -> Callable[[EMInputs], Found] | None:
     """The function with kernels that routes these votes; None for PyTorch operations."""
-    if in_graph():
+    if in_graph() or not votes.numel():  # kernels have no block of an empty batch
         return None
     backend = active_backend(votes.device)
     if backend == "numba":
@@ -194,7 +194,7 @@ def _softmax_over_parents(evidence: Tensor, slots: Tensor) -> Tensor:
 def _slots(children: Tensor | None, activations: Tensor) -> Tensor:
     """The child behind each slot ``[I * P]``, counted from 0 without gaps."""
     if children is None:
-        return torch.arange(activations[0].numel(), device=activations.device)
+        return torch.arange(activations.shape[1:].numel(), device=activations.device)
     numbers: Tensor = children.reshape(-1).unique(return_inverse=True)[1]
     return numbers
 

@@ -73,10 +73,14 @@ class TestEachNetwork:
         assert scores.shape == (2, 4) and capsules.shape == (2, 4, 16)
         assert scores.min() > 0 and scores.max() < 1
 
-    def test_an_empty_batch_has_no_scores(self, name: str) -> None:
-        network = built(name)
+    @pytest.mark.parametrize("training", [False, True])
+    def test_an_empty_batch_has_no_scores(self, name: str, training: bool) -> None:
+        network = built(name).train(training)
         scores, capsules = network.classify(images(network, 0))
         assert scores.shape == (0, 4) and capsules.shape == (0, 4, 16)
+        scores.sum().backward()
+        gradients = [p.grad for p in network.parameters() if p.grad is not None]
+        assert gradients and not any(gradient.any() for gradient in gradients)
 
     def test_scores_start_neither_silent_nor_saturated(self, name: str) -> None:
         network = built(name, out_channels=10)
