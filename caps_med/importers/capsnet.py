@@ -16,6 +16,7 @@ from caps_med.importers.hdf5 import read_keras_weights
 from caps_med.importers.imported import Imported
 from caps_med.importers.matching import Slot, check_project, match
 from caps_med.networks import CapsNet, build_network
+from caps_med.networks.classification import LARGEST_EDGE, SMALLEST_EDGE
 
 _PROJECT = "CapsNet-Keras"
 _CONV, _PRIMARY, _CLASS, _DECODER = "conv1", "primarycap_conv2d", "digitcaps", "decoder"
@@ -36,7 +37,8 @@ def read_capsnet(path: Path | str, iterations: int = 3) -> Imported:
 
     Raises:
         UnsupportedFormat: not an HDF5 file.
-        InvalidInput: a broken file, or tensors other than CapsNet-Keras', each listed.
+        InvalidInput: a broken file, tensors other than CapsNet-Keras', each listed, or images
+            of another size than 20 to 48 pixels.
         InvalidParameter: fewer than one iteration.
     """
     path = Path(path)
@@ -88,6 +90,11 @@ def _sizes(tensors: Mapping[str, Tensor]) -> dict[str, object]:
         raise InvalidInput(
             f"the decoder draws {tensors[needed[2]].numel()} values: no square image of {channels} "
             "channels has so many"
+        )
+    if not SMALLEST_EDGE <= edge <= LARGEST_EDGE:
+        raise InvalidInput(
+            f"a CapsNet of images of {edge} x {edge} pixels: only those of {SMALLEST_EDGE} to "
+            f"{LARGEST_EDGE} pixels can be imported, as others begin with another layer here"
         )
     return {"in_channels": channels, "out_channels": classes, "image_size": (edge, edge)}
 
