@@ -14,6 +14,7 @@ import torch
 from caps_med.disk import writing
 from caps_med.errors import InvalidParameter
 from training.atomic import write_text
+from training.data.layouts.naming import PLANNED_RECIPE
 from training.engine.interrupts import interrupts_held
 from training.engine.recipe import AUTO, R, Recipe, merged, validated
 
@@ -44,7 +45,7 @@ class RunFolder:
         self.checkpoint, self.best = path / "checkpoint.pt", path / "best.pt"
         self.recipe, self.scores = path / "recipe.json", path / "scores.jsonl"
         self.rates, self.rates_plot = path / "learning-rate.csv", path / "learning-rate.png"
-        self.data, self.planned = path / "data", path / "planned-recipe.json"
+        self.data, self.planned = path / "data", path / PLANNED_RECIPE
         self.split, self.trace = path / "split.json", path / "trace.txt"
         self.lock = path / "run.lock"
 

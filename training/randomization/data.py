@@ -20,6 +20,7 @@ from training.data.check.findings import Finding, finding
 from training.data.check.sides import SideSurvey, sides_findings
 from training.data.interpretation import Interpretation
 from training.data.layouts import label_maps_alone
+from training.data.layouts.naming import name_of
 from training.data.reading import BrokenCase, encoding_of, read_label
 from training.randomization.label_maps import MOST_IDS
 from training.randomization.scheme import LabelScheme, scheme_of
@@ -61,7 +62,7 @@ class LabelMapData:
     @property
     def name(self) -> str:
         """Of the folder."""
-        return Path(self.data).name
+        return name_of(Path(self.data))
 
     @property
     def codes(self) -> dict[int, LabelCode]:

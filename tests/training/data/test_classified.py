@@ -34,6 +34,7 @@ from training.data.classified import ClassifiedDataset, load_classified, open_cl
 from training.data.classified.dataset import find_classified
 from training.data.classified.split import folds_of, hold_out_share, strata_of
 from training.data.opening import open_any
+from training.engine.run_folder import RunFolder
 
 TRAIN, TEST = digits(40, kinds=3), digits(12, kinds=3, start=40)
 PICTURES = PicturePreprocessing(size=(8, 8), normalization=Normalization(window=(0, 255)))
@@ -92,6 +93,14 @@ def test_the_validation_part_of_the_data_is_the_one_held_out(tmp_path: Path) -> 
     (folder / "test").rename(folder / "val")
     source = load_classified(open_classified(folder), tmp_path / "store", PICTURES, 0.5, 0)
     assert source.held_out == {n for n in source.names if n.startswith("val/")}
+
+
+def test_runs_beside_the_classes_are_none(tmp_path: Path) -> None:
+    for file in ("cat/a.png", "dog/a.png", "runs/pets/pictures/epoch-0001.png"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        Image.fromarray(TRAIN.pictures[0]).save(tmp_path / file)
+    RunFolder(tmp_path / "runs" / "pets").planned.touch()
+    assert open_classified(tmp_path).classes == ("cat", "dog")
 
 
 def test_the_first_fold_of_a_list_is_the_part_held_out(tmp_path: Path) -> None:

@@ -93,6 +93,25 @@ def test_every_layout_trains_to_the_same_score(
     assert scores(layout, pairs, tmp_path) == expected
 
 
+def test_runs_in_the_folder_of_the_data_are_none_of_them(
+    pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of ``--data .``, which has a name. A second training took the arrays of the first for
+    further cases, and its pictures for images without label maps.
+    """
+    LAYOUTS["one folder"](tmp_path, pairs)
+    monkeypatch.chdir(tmp_path)
+    here = {"models": Path("models"), "runs": Path("runs")}
+    begun = prepare(request(Path(), tmp_path, **here), Console(quiet=True))
+    assert list(tmp_path.glob("runs/model/data/*.npy"))
+    dataset = open_dataset(Path())
+    assert dataset.name == tmp_path.name and not dataset.unpaired
+    assert len(dataset.cases) == len(pairs)
+    begun.request.folder.write(begun.recipe)
+    begun.request.folder.checkpoint.touch()
+    prepare(request(Path(), tmp_path, **here, resume=True), Console(quiet=True))
+
+
 def test_a_run_is_not_resumed_with_other_data(pairs: Pairs, tmp_path: Path) -> None:
     """Every fifth case is held out: with one more case, others are."""
     (tmp_path / "data").mkdir()

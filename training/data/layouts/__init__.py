@@ -27,7 +27,7 @@ from training.data.layouts.folders import (
     paired_folders,
     pairs_in_subfolders,
 )
-from training.data.layouts.naming import entries
+from training.data.layouts.naming import entries, name_of
 from training.data.layouts.stacks import npy_stacks, with_stacks
 from training.data.segments import with_segments
 from training.data.unsupported import unsupported
@@ -76,7 +76,8 @@ def discover(path: Path) -> Cases:
     for layout in FOLDERS if path.is_dir() else FILES:
         found = layout(path)
         if found is not None:
-            cases = with_segments(with_stacks(found))
+            named = replace(found, name=name_of(path)) if path.is_dir() else found
+            cases = with_segments(with_stacks(named))
             return replace(cases, strangers=_strangers(cases))
     raise UnknownLayout(unsupported(path, SUPPORTED, hint=no_label_maps(path)))
 
@@ -103,7 +104,7 @@ def label_maps_alone(path: Path) -> Cases | None:
         return None
     found, _ = entries(folder, deep=False)
     cases = tuple(Case(e.stem, (), FileRef(e.path)) for e in sorted(found, key=lambda e: e.stem))
-    return with_segments(Cases(path.name, path, "label maps alone", cases)) if cases else None
+    return with_segments(Cases(name_of(path), path, "label maps alone", cases)) if cases else None
 
 
 __all__ = [

@@ -33,6 +33,8 @@ IMAGE_WORDS = r"images?|imgs?|originals?|orig|raw|inputs?|scans?|data"
 #: Of one of several label maps of an image.
 _NUMBER = re.compile(r"[-_ ]\d+$")
 _DICOM_MAGIC_AT = 128
+#: In the folder of each training, which holds pictures and arrays, but no cases.
+PLANNED_RECIPE = "planned-recipe.json"
 
 T = TypeVar("T")
 
@@ -60,6 +62,11 @@ def stem_of(path: Path) -> str:
 def suffix_of(path: Path) -> str:
     """The format suffix that `stem_of` leaves out, in small letters."""
     return composed(path.name)[len(stem_of(path)) :].lower()
+
+
+def name_of(folder: Path) -> str:
+    """The name of a folder, also of one given as ``.``."""
+    return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
 
 def written_suffix(path: Path) -> str:
@@ -94,14 +101,16 @@ def visible_files(folder: Path) -> list[Path]:
 
 
 def visible_folders(folder: Path) -> list[Path]:
-    """The folders in a folder itself, by name, but for hidden ones."""
-    return sorted(p for p in folder.iterdir() if p.is_dir() and p.name[0] != ".")
+    """The folders in a folder itself, by name, but for hidden ones and those of trainings."""
+    found = sorted(p for p in folder.iterdir() if p.is_dir() and p.name[0] != ".")
+    return [one for one in found if not any(one.glob(f"*/{PLANNED_RECIPE}"))]
 
 
 def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpaired]]:
     """The images below a folder, with stems relative to it, and those that cannot be read.
 
-    Links are followed, but not those that lead back.
+    Links are followed, but not those that lead back. Folders of trainings are not entered: they may
+    be in that of the data.
     """
     found: list[Entry] = []
     unusable: list[Unpaired] = []
@@ -114,7 +123,7 @@ def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpai
     for parent, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
         here, real = Path(parent), os.path.realpath(parent)
         ways = above.get(here.parent, frozenset())
-        if real in ways:
+        if real in ways or PLANNED_RECIPE in files:
             folders.clear()
             continue
         above[here] = ways | {real}
