@@ -18,6 +18,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, read_image
 from tests.training.data.pairs import draw_pairs, nnunet, npy_stacks, two_folders, write
 from training.data import Dataset, load_source, open_dataset
+from training.data.classified import open_classified
 from training.data.instances import as_classes, touching_borders
 from training.data.interpretation import Interpretation
 from training.data.layouts.naming import written_suffix
@@ -102,6 +103,29 @@ def test_one_name_in_two_forms_is_reported(tmp_path: Path) -> None:
         name = unicodedata.normalize(form, "Müller")
         write(PAIRS["axon-00"][0], tmp_path / "images" / f"{name}.png")
     assert [code for code, _ in codes(open_dataset(tmp_path))] == ["unpaired", "unpaired"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+def test_a_list_written_elsewhere_names_the_same_files(suffix: str, tmp_path: Path) -> None:
+    """With backslashes, as on Windows, and with the accents of another system."""
+    there = unicodedata.normalize("NFD", "Müller")
+    two_folders("scans", "truth")(tmp_path, {there: PAIRS["axon-00"], "b\\c": PAIRS["axon-01"]})
+    here = unicodedata.normalize("NFC", there)
+    names = [(f"scans\\{here}.png", f"truth\\{here}.png"), ("scans/b\\c.png", "truth/b\\c.png")]
+    maps, classes = tmp_path / f"maps.{suffix}", tmp_path / f"classes.{suffix}"
+    if suffix == "csv":
+        maps.write_text("\n".join(["image,label", *(",".join(pair) for pair in names)]))
+        classes.write_text(
+            "\n".join(["image,class", *(f"{image},{image[6]}" for image, _ in names)])
+        )
+    else:
+        maps.write_text(json.dumps([{"image": image, "label": label} for image, label in names]))
+        classes.write_text(json.dumps([{"image": i, "class": i[6]} for i, _ in names]))
+    assert codes(open_dataset(maps)) == []
+    assert [case.name for case in open_dataset(maps).cases] == ["Müller", "b\\c"]
+    found = open_classified(classes)
+    assert [image.image.path.stem for image in found.images] == [there, "b\\c"]
+    assert not found.unusable
 
 
 def test_strangers_are_listed_and_no_errors(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from training.data.layouts.described import (
 from training.data.layouts.folders import folder_pairs, pair_in
 from training.data.layouts.naming import (
     LABEL_WORDS,
+    as_on_disk,
     entries,
     is_image_name,
     is_label_name,
@@ -302,7 +303,7 @@ def _entry(
         columns = ", ".join(str(name) for name in item if name)
         fix = f"its header row needs the columns image and class, and has {columns}"
         return Unpaired(path, what, fix)
-    file = path.parent / image.strip()
+    file = as_on_disk(path.parent / image.strip())
     if not file.exists():
         what = f"is named in entry {number} of the list but does not exist"
         return Unpaired(file, what, "correct the path (relative to the folder of the list)")

@@ -174,9 +174,15 @@ def composed(name: str) -> str:
 
 
 def as_on_disk(path: Path) -> Path:
-    """A path with the accents of its names as they are on disk; itself if it is not there."""
+    """A path with the accents of its names as they are on disk; itself if it is not there.
+
+    A list that was written on Windows separates names by backslashes.
+    """
     if path.exists():
         return path
+    if "\\" in (text := str(path)):
+        other = as_on_disk(Path(text.replace("\\", "/")))
+        return other if other.exists() else path
     found = Path(path.anchor)
     for part in path.parts[len(found.parts) :]:
         here = found / part
