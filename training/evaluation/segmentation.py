@@ -93,8 +93,8 @@ def evaluate(
             a cross-validation the one that has not seen them.
 
     Raises:
-        InvalidParameter: the tolerance is negative or infinite, or predictions have the name of a
-            model.
+        InvalidParameter: the tolerance is negative or infinite, predictions have the name of a
+            model, or the only label is ignored.
         InvalidInput: a case is broken, or has a label that the models do not know; or 2-D images
             and volumes are mixed, whose distances have different units; or a prediction is missing,
             broken, or of other voxels than its case.
@@ -138,6 +138,11 @@ class SegmentationEvaluator(Evaluator[Case]):
         made = dataset.instances in ("binary", "borders")  # whose ids are not those of the files
         left_out = None if made else dataset.ignored
         self._names = {i: name for i, name in list(labels.items())[1:] if i != left_out}
+        if not self._names:
+            raise InvalidParameter(
+                f"--ignore-label {left_out}: is all that {self.references[0]} segments: nothing "
+                "would be scored"
+            )
         self._voxels = self._ignored = 0
         self._rows: list[SegmentationRow] = []
         self._calibration = CalibrationRecord()

@@ -18,6 +18,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, Plane, SliceStack, as_written
 from caps_med.inference import Model
 from caps_med.preprocessing import single_slice_plane
+from caps_med.wording import counted
 from training.data import Dataset
 from training.data.cases import Case, Track
 from training.evaluation.dice import dice
@@ -338,7 +339,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         if self._segmenter is None:
             yield "geometry was not measured: name a good model of these labels with --segmenter"
         if maps < ENOUGH:
-            yield f"{maps} label maps: confidence intervals and distances are rough"
+            yield f"{counted(maps, 'label map')}: confidence intervals and distances are rough"
 
 
 def _check_labels(model: Model, segmenter: Model | None) -> None:

@@ -21,6 +21,7 @@ from tests.conftest import tiny_binary, tiny_card, write_tiny
 from tests.images.codecs.test_dicom_seg import series
 from tests.training.evaluation.command import run
 from training.data import open_dataset
+from training.data.interpretation import Interpretation
 from training.evaluation.metrics.overlap import score_case
 from training.evaluation.models import find_models
 from training.evaluation.segmentation import evaluate
@@ -395,6 +396,9 @@ def test_what_is_not_labelled_is_not_scored(
         assert rows["truth", case]["hd95"] == "0.0"
     calibration = json.loads((tmp_path / "out" / "summary.json").read_text())["calibration"]
     assert sum(one["count"] for one in calibration[0]["bins"]) == 4.5 * 72 * 80
+    with pytest.raises(InvalidParameter, match="--ignore-label 1: is all that tiny@1 segments"):
+        everything = Interpretation(ignored=1)
+        evaluate(open_dataset(data, interpretation=everything), [model])
 
 
 def test_pictures_and_volumes_have_no_common_unit(repository: Path, tmp_path: Path) -> None:
