@@ -367,8 +367,8 @@ def test_what_is_not_labelled_is_not_scored(
         (data / kind).mkdir(parents=True)
     for number in range(6):
         shutil.copy(discs / "images" / f"case{number}.png", data / "imagesTr")
-        mask = read_image(discs / "labels" / f"case{number}.png", kind="labels").array > 0
-        ids = np.where(unlabelled & (number < 3), 7, mask).astype(np.uint8)
+        disc = read_image(discs / "labels" / f"case{number}.png", kind="labels").array > 0
+        ids = np.where(unlabelled & (number < 3), 7, disc).astype(np.uint8)
         write_image(MedicalImage(ids, kind="labels"), data / "labelsTr" / f"case{number}.png")
     labels = {"background": 0, "disc": 1, "ignore" if named else "rest": 7}
     (data / "dataset.json").write_text(json.dumps({"labels": labels}))

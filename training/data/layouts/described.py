@@ -116,8 +116,8 @@ def data_list(path: Path) -> Cases | None:
         cases, missing = _listed(_rows(path), path.parent)
         return _with_names(path, f"{kind[1:].upper()} list", cases, missing, {})
     content = read_json(path)
-    if path.name == DESCRIPTION and (cases := nnunet_list(path.parent)):
-        return cases
+    if path.name == DESCRIPTION and (named := nnunet_list(path.parent)):
+        return named
     if isinstance(content, Mapping):
         found = _decathlon_entries(path) if "training" in content else []
         description: Mapping[str, Any] = content
