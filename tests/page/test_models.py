@@ -33,6 +33,23 @@ def test_cards(opened: Callable[..., Page]) -> None:
     expect(page.locator("#synthesize select.model")).to_have_value("brain-t1-synthesis")
 
 
+def test_another_view_begins_at_its_beginning(opened: Callable[..., Page]) -> None:
+    """With the focus in it; Back leads to where one was."""
+    page = opened("models")
+    link = page.locator("#models .use").last
+    link.focus()
+    expect(page.locator("#models .work")).to_be_empty()
+    before = page.evaluate("scrollY")
+    assert before > 1000
+    link.press("Enter")
+    page.wait_for_function("() => document.activeElement === document.querySelector('#synthesize')")
+    assert page.evaluate("scrollY") == 0
+    page.go_back()
+    expect(page.locator("#models")).to_be_visible()
+    expect(page.locator("#models .work")).to_be_empty()
+    page.wait_for_function(f"() => Math.abs(scrollY - {before}) < 5")
+
+
 class TestKeys:
     @pytest.fixture
     def refusals(self) -> bool:
