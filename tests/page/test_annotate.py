@@ -514,6 +514,32 @@ class TestOtherOrders:
         assert page.evaluate("() => capsMed.annotate.volumes.length") == 1
 
     @pytest.mark.parametrize("refusals", [True])
+    def test_what_cannot_be_predicted_is_corrected_from_nothing(self, page: Page) -> None:
+        """A large volume may take longer than one call may."""
+        late = {"title": "timeout", "code": "timeout", "detail": "no answer in time", "status": 504}
+        refused = re.compile("/predict$")
+        page.route(refused, lambda route: route.fulfill(status=504, json=late))
+        page.locator(f"{VIEW} .predicts").check()
+        self.open(page, "disc-0.png")
+        expect(page.locator(STANDING)).to_contain_text("No label map yet")
+        expect(page.locator(SAID)).to_have_text(
+            re.compile("disc-0.png.* is not predicted: no answ")
+        )
+
+        def somebody_was_faster(route: Route) -> None:
+            content = png(np.ones(SIZE, np.uint8), "labels")
+            labels = route.request.url.replace("/predict", "/labels?author=berta")
+            put = page.request.put(labels, data=content, headers={"If-None-Match": "*"})
+            assert put.ok, put.text()
+            route.continue_()
+
+        page.unroute(refused)
+        page.route(refused, somebody_was_faster)
+        self.open(page, "disc-1.png")
+        expect(page.locator(STANDING)).to_contain_text("Version 1 by berta")
+        expect(page.locator(SAID)).to_have_count(0)
+
+    @pytest.mark.parametrize("refusals", [True])
     def test_why_an_image_is_not_opened_is_told_where_it_would_be(self, page: Page) -> None:
         for one in get(page, f"{self.project}/images")["images"]:
             assert page.request.delete(f"{self.project}/images/{one['id']}").ok
