@@ -115,7 +115,7 @@ class Bench:
         network = pipeline.train_one(prepared, prepared.source, request.folder)
         seconds = time.process_time() - began
         trained = [(network, prepared.source)]
-        bundle = pipeline.publish_trained(prepared, trained, prepared.source.held_out, _QUIET)
+        bundle = pipeline.publish_trained(prepared, trained, _QUIET)
         found = evaluate_synthesis(
             self.tested, [Model(bundle)], images=IMAGES, segmenter=self.judge
         ).summary

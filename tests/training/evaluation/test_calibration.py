@@ -136,14 +136,15 @@ def test_the_recipe_fits_the_temperature_to_samples_held_out(
     assert recipe.calibration(network, SimpleNamespace(validation=[])) == {}
 
 
-def test_the_regions_are_the_image_and_the_foreground_found() -> None:
-    confidence = np.array([[[0.9, 0.7, 0.6]]], np.float32)
-    labels, truth = np.array([[[0, 1, 1]]]), np.array([[[1, 1, 0]]])
+def test_the_regions_are_what_is_labelled_and_the_foreground_found_in_it() -> None:
+    confidence = np.array([[[0.9, 0.7, 0.6, 0.8]]], np.float32)
+    labels, truth = np.array([[[0, 1, 1, 1]]]), np.array([[[1, 1, 0, 0]]])
+    labelled = np.array([[[True, True, True, False]]])
     answer: Any = SimpleNamespace(
         array=labels, background=0, confidence_map=MedicalImage(confidence)
     )
     record = CalibrationRecord()
-    record.add("m", "a", "a", answer, MedicalImage(truth, kind="labels"))
+    record.add("m", "a", "a", answer, MedicalImage(truth, kind="labels"), labelled)
     image, foreground = record.scores(["m"], 0)
     assert image.region == "image" and foreground.region == "foreground"
     assert image.error.value == pytest.approx((0.9 + (1 - 0.7) + 0.6) / 3, abs=1e-6)
