@@ -134,7 +134,12 @@ def _slices(image: MedicalImage) -> Iterator[tuple[Array, tuple[float, ...] | No
 
 
 def _same(array: Array, wanted: Frame) -> bool:
-    """Whether a frame has the reference's values; padding may be darker than all else instead."""
+    """Whether a frame has the reference's values; padding may be darker than all else instead.
+
+    The greys of a palette of greys are three channels of a reference.
+    """
+    if wanted.array.ndim > array.ndim:
+        array = array[..., None].repeat(3, axis=-1)
     if array.shape != wanted.array.shape:
         return False
     apart = np.abs(array.astype(np.float64) - wanted.array)

@@ -12,6 +12,7 @@ import numpy as np
 import pydicom
 import SimpleITK
 from pydicom.dataset import Dataset
+from pydicom.pixels.processing import apply_color_lut
 from pydicom.pixels.utils import pixel_array
 
 from caps_med.images.image import Array
@@ -116,7 +117,11 @@ def _other(header: Dataset) -> str:
 def _frames(header: Dataset) -> list[Frame]:
     stored = np.asarray(pixel_array(header))
     count = int(header.get("NumberOfFrames") or 1)
-    colour = header.get("SamplesPerPixel", 1) == 3
+    palette = header.get("PhotometricInterpretation") == "PALETTE COLOR"
+    colour = header.get("SamplesPerPixel", 1) == 3 or palette
+    if palette:
+        stored = apply_color_lut(stored, header)
+        stored = stored >> 8 if stored.max() > 255 else stored
     stored = stored.reshape(count, *stored.shape[-3 if colour else -2 :])
     shared = _first(header.get("SharedFunctionalGroupsSequence"))
     own: Sequence[Dataset] = header.get("PerFrameFunctionalGroupsSequence") or [Dataset()] * count

@@ -13,6 +13,8 @@ from benchmarks.dicom.tables import summary, written
 
 ROOT = Path(__file__).parents[2]
 RESULTS = json.loads((ROOT / "benchmarks/results/dicom.json").read_text())
+#: Reasons of the tables for which nothing is refused any more.
+GONE = {"only grey and RGB pictures can be read, not palettes"}
 
 
 def messages() -> Iterator[str]:
@@ -38,7 +40,7 @@ def test_the_reasons_are_those_of_the_messages() -> None:
         for one in part["refusals"]
     }
     assert len(reasons) > 10
-    for reason in reasons:
+    for reason in reasons - GONE:
         assert any(reason in message for message in known), reason
 
 

@@ -1,7 +1,7 @@
 """The frames of one DICOM file.
 
-Read are grey and RGB pictures of 8 to 32 bits: uncompressed, deflated, RLE, JPEG, JPEG-LS and
-JPEG 2000. Stored values are rescaled (`caps_med.images.codecs.dicom_rescale`), MONOCHROME1 is
+Read are grey, RGB and palette pictures of 8 to 32 bits: uncompressed, deflated, RLE, JPEG, JPEG-LS
+and JPEG 2000. Stored values are rescaled (`caps_med.images.codecs.dicom_rescale`), MONOCHROME1 is
 inverted so that higher is brighter. Only the elements that this needs are read, and those of
 patient and study that a DICOM SEG must repeat (`caps_med.images.dicom_origin`).
 """
@@ -22,7 +22,7 @@ from pydicom.uid import UID
 from caps_med.errors import CapsMedError, InvalidInput, UnsupportedFormat
 from caps_med.images import dicom_origin
 from caps_med.images.codecs import dicom_codestreams as codestreams
-from caps_med.images.codecs import dicom_kinds, dicom_padding, dicom_stacks
+from caps_med.images.codecs import dicom_kinds, dicom_padding, dicom_palette, dicom_stacks
 from caps_med.images.codecs import dicom_layout as layouts
 from caps_med.images.codecs.dicom_geometry import SlicePlane, read_planes
 from caps_med.images.codecs.dicom_parsing import parsing
@@ -33,6 +33,7 @@ from caps_med.images.limits import Limits
 
 _TAGS: list[Any] = [
     *dicom_origin.TAGS, *dicom_kinds.TAGS, *dicom_stacks.TAGS, *dicom_padding.TAGS,
+    *dicom_palette.TAGS,
     "SamplesPerPixel", "PhotometricInterpretation",
     "PlanarConfiguration", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation",
     "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence", "ImagePositionPatient",
@@ -46,7 +47,7 @@ _CINE = ("US", "IVUS", "XA", "RF", "ES", "XC")
 _LONGEST = 64
 #: What files that cannot be read are called, and how they are converted.
 _ADVICE = ("DICOM", "store it uncompressed")
-_GREY = ("MONOCHROME1", "MONOCHROME2")
+_GREY = ("MONOCHROME1", "MONOCHROME2", dicom_palette.PHOTOMETRIC)
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 
@@ -126,7 +127,9 @@ class Frames:
                 io.BytesIO(self.content), force=True, specific_tags=[*_TAGS, "PixelData"]
             )
             header.file_meta.TransferSyntaxUID = UID(self.layout.syntax)  # where there is none
-            stored = _stored(header, self.layout, self.shape)
+            stored = _stored(header, self.layout, self.shape[:3])
+            if (palette := _palette(header, self.layout)) is not None:
+                return Decoded(palette.applied(stored), None, self.notes)
             padding = dicom_padding.padding_of(header, stored)
             array, notes = _brighter_is_higher(header, stored)
             return Decoded(rescaled(header, array), padding, (*self.notes, *notes))
@@ -212,8 +215,8 @@ def _checked_shape(
         raise InvalidInput(f"DICOM: no picture of {rows} x {columns} pixels, {frames} frames")
     if colours not in {1: _GREY, 3: _COLOURS}.get(channels, ()):
         raise UnsupportedFormat(
-            "DICOM: only grey and RGB pictures can be read, not palettes: convert the file to "
-            "one of them"
+            "DICOM: only grey, RGB and palette pictures can be read: convert the file to one of "
+            "them"
         )
     if bits not in (8, 16, 32) or (channels == 3 and bits != 8):
         raise UnsupportedFormat(
@@ -238,15 +241,23 @@ def _checked_shape(
         )
     if layout.pixels is None and layout.fragments < frames:
         raise InvalidInput(f"DICOM: {layout.fragments} fragments are too few for {frames} frames")
-    limits.check_array((frames, rows, columns), size)
+    if (palette := _palette(header, layout)) is not None:
+        channels = palette.channels
+    limits.check_array((frames, rows, columns), max(size, channels))
     return frames, rows, columns, channels
 
 
-def _stored(
-    header: FileDataset, layout: layouts.DicomLayout, shape: tuple[int, int, int, int]
-) -> Array:
+def _palette(header: FileDataset, layout: layouts.DicomLayout) -> dicom_palette.Palette | None:
+    """What the stored values are the numbers of; None where they are no palette's."""
+    if header.get("PhotometricInterpretation") != dicom_palette.PHOTOMETRIC:
+        return None
+    return dicom_palette.Palette(header, big_endian=layout.syntax == layouts.BIG_ENDIAN)
+
+
+def _stored(header: FileDataset, layout: layouts.DicomLayout, size: tuple[int, int, int]) -> Array:
     """The stored values `[F, H, W]` or `[F, H, W, 3]`, without what lies above their top bit."""
-    frames, rows, columns, channels = shape
+    channels = _whole(header, "SamplesPerPixel", 1)
+    shape = (*size, channels)
     if layout.syntax in layouts.NATIVE:
         described = int(np.prod(shape)) * _whole(header, "BitsAllocated") // 8
         if any(header.PixelData[described + described % 2 :]):
@@ -257,7 +268,7 @@ def _stored(
         array = np.asarray(pixel_array(header, decoding_plugin="pydicom"))
     else:
         array = codestreams.decode(header, layout.syntax, shape)
-    wanted = (frames, rows, columns) if channels == 1 else (frames, rows, columns, channels)
+    wanted = size if channels == 1 else shape
     if array.size != np.prod(wanted):
         raise InvalidInput("DICOM: the decoded picture has another size than its header says")
     array = array.reshape(wanted)

@@ -18,7 +18,7 @@ from caps_med.images.limits import Limits
 PREAMBLE, MAGIC = 128, b"DICM"
 
 _UIDS = "1.2.840.10008.1.2"
-_IMPLICIT, _EXPLICIT, _BIG_ENDIAN = _UIDS, f"{_UIDS}.1", f"{_UIDS}.2"
+_IMPLICIT, _EXPLICIT, BIG_ENDIAN = _UIDS, f"{_UIDS}.1", f"{_UIDS}.2"
 _DEFLATED = f"{_UIDS}.1.99"
 RLE = f"{_UIDS}.5"
 #: ITU-T T.81 of 8 bits; of 8 or 12 bits; lossless, by any predictor or the first.
@@ -28,7 +28,7 @@ JPEG_LS = (f"{_UIDS}.4.80", f"{_UIDS}.4.81")
 #: Part 1 of the standard, and with its high-throughput coder.
 JPEG_2000 = tuple(f"{_UIDS}.4.{number}" for number in (90, 91, 201, 202, 203))
 #: Transfer syntaxes that are read, with native and with compressed frames.
-NATIVE = (_IMPLICIT, _EXPLICIT, _BIG_ENDIAN, _DEFLATED)
+NATIVE = (_IMPLICIT, _EXPLICIT, BIG_ENDIAN, _DEFLATED)
 COMPRESSED = (RLE, JPEG, JPEG_EXTENDED, *JPEG_LOSSLESS, *JPEG_LS, *JPEG_2000)
 
 # Programs that a system would start if the file were given to it: Windows, Linux, macOS, scripts.
@@ -98,7 +98,7 @@ def read_layout(data: bytes, limits: Limits) -> DicomLayout:
     body = data[start:]
     if syntax == _DEFLATED:
         body = inflate_raw("DICOM", body, limits.max_inflated_bytes + _HEADER_ROOM)
-    order = ">" if syntax == _BIG_ENDIAN else "<"
+    order = ">" if syntax == BIG_ENDIAN else "<"
     walk = _Walk(body, explicit=syntax != _IMPLICIT, order=order)
     walk.elements(0, len(body), 0)
     layout = DicomLayout(syntax, walk.pixels, walk.fragments)
@@ -137,7 +137,7 @@ def with_lengths(data: bytes, layout: DicomLayout) -> bytes:
     """
     if not layout.lengths:
         return data
-    order = ">" if layout.syntax == _BIG_ENDIAN else "<"
+    order = ">" if layout.syntax == BIG_ENDIAN else "<"
     changed = bytearray(data)
     for place, length in zip(*[iter(layout.lengths)] * 2, strict=True):
         struct.pack_into(f"{order}I", changed, place, length)
@@ -183,7 +183,7 @@ def _guessed_syntax(data: bytes) -> str:
     """That of a data set without a file header, as older programs stored it."""
     if data[4:6] not in _SHORT | _LONG:
         return _IMPLICIT
-    return _BIG_ENDIAN if data[:1] == b"\0" else _EXPLICIT
+    return BIG_ENDIAN if data[:1] == b"\0" else _EXPLICIT
 
 
 def _begins_like_elements(data: bytes) -> bool:

@@ -431,7 +431,7 @@ def test_two_billion_frames() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (encoded(dataset(GREY, PhotometricInterpretation="PALETTE COLOR")), "not palettes"),
+        (encoded(dataset(GREY, PhotometricInterpretation="HSV")), "only grey, RGB and palette"),
         (encoded(dataset(GREY, HighBit=12)), "lowest bits"),
         (encoded(dataset(GREY.astype("u8"))), "8, 16 or 32 bits"),
         (slice_file().replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.10008.1.2.9\0"), "not read"),
