@@ -6,7 +6,8 @@ import io
 from dataclasses import dataclass
 
 from api.engine import Engine
-from caps_med.images import dicom_report, encode_image
+from caps_med.images import dicom_report, dicom_segmentation
+from caps_med.images.dicom_origin import SegType
 from caps_med.inference import Segmentation
 
 
@@ -16,11 +17,13 @@ class Stored:
 
     Attributes:
         segmentation: the answer.
-        content: the DICOM SEG that was stored.
+        kind: of the DICOM SEG that was stored.
+        content: that DICOM SEG.
         series, instance: its UIDs.
     """
 
     segmentation: Segmentation
+    kind: SegType
     content: bytes
     series: str
     instance: str
@@ -31,27 +34,32 @@ class Stored:
 
 
 async def stored(
-    engine: Engine, archive: str, segmentation: Segmentation, report: bool = False
+    engine: Engine,
+    archive: str,
+    segmentation: Segmentation,
+    kind: SegType = "binary",
+    report: bool = False,
 ) -> Stored:
     """Store a segmentation as DICOM SEG.
 
     Args:
+        kind: of the DICOM SEG.
         report: whether to store the structured report of its volumes, too.
 
     Raises:
         CapsMedError, Busy: see `Archives.store`.
     """
-    made = await engine.run("encode", lambda: _made(segmentation))
+    made = await engine.run("encode", lambda: _made(segmentation, kind))
     contents = [made.content]
     if report:
-        contents.append(await engine.run("encode", lambda: dicom_report(segmentation)))
+        contents.append(await engine.run("encode", lambda: dicom_report(segmentation, kind)))
     await engine.archives.store(archive, contents)
     return made
 
 
-def _made(segmentation: Segmentation) -> Stored:
+def _made(segmentation: Segmentation, kind: SegType) -> Stored:
     from pydicom import dcmread
 
-    content = encode_image(segmentation, "dicom")
+    content = dicom_segmentation(segmentation, kind)
     header = dcmread(io.BytesIO(content), stop_before_pixels=True)
-    return Stored(segmentation, content, header.SeriesInstanceUID, header.SOPInstanceUID)
+    return Stored(segmentation, kind, content, header.SeriesInstanceUID, header.SOPInstanceUID)

@@ -27,6 +27,7 @@ from caps_med.images import (
     dicom_segmentation,
     encode_image,
 )
+from caps_med.images.dicom_origin import SegType
 from caps_med.inference import Model, RefinementChoice, Segmentation, ShownMap
 from caps_med.inference.uncertainty_maps import PROBABILITIES
 
@@ -93,7 +94,10 @@ async def segment(
     ] = None,
     store: Annotated[
         bool,
-        Form(description="With archive: store the answer there, as DICOM SEG."),
+        Form(
+            description="With archive: store the answer there, as DICOM SEG; with "
+            "format=dicom-labelmap as Label Map Segmentation."
+        ),
     ] = False,
     report: Annotated[
         bool,
@@ -115,9 +119,10 @@ async def segment(
         raise InvalidParameter(
             "report: only used with store; to get the report as the answer, use format=sr"
         )
-    then = _storing(engine, source, decoded, report) if store else None
     beside = [] if decoded.origin is None or map else [*_OF_DICOM]
     forms = [*_formats(loaded, decoded, map), *beside, "npz", "zip", "json"]
+    kind: SegType = "labelmap" if asked.form_of(forms) == _SEGS["labelmap"] else "binary"
+    then = _storing(engine, source, decoded, kind, report) if store else None
     maps = _maps_of(asked, forms, map)
     call = Segment(decoded, refine, disagreement or map == "disagreement", tta, maps)
     encoded = partial(encode_stored if store else encode, map=map)
@@ -143,7 +148,7 @@ def _maps_of(asked: Asked, forms: Sequence[str], map: ShownMap | None) -> tuple[
 
 
 def _storing(
-    engine: Engine, source: Source, image: MedicalImage, report: bool
+    engine: Engine, source: Source, image: MedicalImage, kind: SegType, report: bool
 ) -> Callable[[Segmentation], Awaitable[Stored]]:
     """Store the answer to an image in the archive that it came from.
 
@@ -156,36 +161,45 @@ def _storing(
     check_writable(image, "labels", 1, "dicom")
     archive = source.reference.archive
     note(stored=archive)
-    return lambda result: stored(engine, archive, result, report)
+    return lambda result: stored(engine, archive, result, kind, report)
 
 
 def encode_stored(result: Stored, form: str, map: ShownMap | None = None) -> Response:
     """A segmentation that was stored; as DICOM SEG the stored one. Headers name it."""
     found = result.segmentation
-    if form == "dicom" and not map:
+    if form == _SEGS[result.kind] and not map:
         note_warnings(found.warnings)
         answer = file_response(result.content, form, found.provenance, "segmentation")
     else:
-        answer = encode(found, form, map)
+        answer = encode(found, form, map, result.kind)
     answer.headers.update(result.headers())
     return answer
 
 
-#: What else there is of a label map of DICOM slices, and what its file is called.
-_OF_DICOM: Mapping[str, Callable[[Segmentation], bytes]] = {
-    "dicom-labelmap": lambda result: dicom_segmentation(result, "labelmap"),
+#: The forms of each kind of DICOM SEG.
+_SEGS: Mapping[SegType, str] = {"binary": "dicom", "labelmap": "dicom-labelmap"}
+#: What else there is of a label map of DICOM slices, beside a DICOM SEG of some kind, and what its
+#: file is called.
+_OF_DICOM: Mapping[str, Callable[[Segmentation, SegType], bytes]] = {
+    "dicom-labelmap": lambda result, _: dicom_segmentation(result, "labelmap"),
     "sr": dicom_report,
 }
 _STEMS = {"dicom-labelmap": "segmentation", "sr": "report"}
 
 
-def encode(result: Segmentation, form: str, map: ShownMap | None = None) -> Response:
-    """A segmentation in the form asked for; its warnings are sent along."""
+def encode(
+    result: Segmentation, form: str, map: ShownMap | None = None, kind: SegType = "binary"
+) -> Response:
+    """A segmentation in the form asked for; its warnings are sent along.
+
+    Args:
+        kind: of the DICOM SEG that a report refers to.
+    """
     note_warnings(result.warnings)
     if form == "json":
         return json_response(result.numbers(), result.provenance)
     if form in _OF_DICOM:
-        return file_response(_OF_DICOM[form](result), form, result.provenance, _STEMS[form])
+        return file_response(_OF_DICOM[form](result, kind), form, result.provenance, _STEMS[form])
     if form == "npz":
         arrays = {"labels": result.array, "probabilities": result.probabilities.array}
         more = {map: result.map_of(map).array} if map else {}

@@ -99,14 +99,40 @@ class TestRequests:
             assert answer.content == seg
         assert_frames_are(seg, uploaded(service, "nifti").content)
 
+    def test_what_is_stored_is_of_the_type_that_is_asked_for(
+        self, service: Running, filled: Orthanc
+    ) -> None:
+        answer = posted(service, store="true", report="true", format="dicom-labelmap")
+        (report,) = series_of(filled, "SR")
+        (instance,) = filled.call(f"/series/{report}")["Instances"]
+        said = str(pydicom.dcmread(io.BytesIO(filled.call(f"/instances/{instance}/file"))))
+        seg = pydicom.dcmread(io.BytesIO(answer.content))
+        assert seg.SegmentationType == "LABELMAP"
+        assert seg.SOPClassUID in said and seg.SOPInstanceUID in said
+        filled.call(f"/series/{report}", method="DELETE")
+        assert answer.content == taken_out(filled, answer.headers)
+
+    def test_a_job_that_stored_one_type_is_fetched_in_any_form(
+        self, service: Running, filled: Orthanc
+    ) -> None:
+        accepted = posted(service, store="true", format="dicom-labelmap", prefer="respond-async")
+        job = service.address + accepted.headers["Location"]
+        until(lambda: http.get(job).json()["state"] in ("succeeded", "failed"))
+        results = {
+            form: http.get(f"{job}/result", params={"format": form})
+            for form in ("dicom-labelmap", "dicom", "sr")
+        }
+        stored = taken_out(filled, results["dicom"].headers)
+        assert results["dicom-labelmap"].content == stored
+        made = {form: pydicom.dcmread(io.BytesIO(one.content)) for form, one in results.items()}
+        assert made["dicom"].SegmentationType == "BINARY"
+        assert made["dicom-labelmap"].SOPInstanceUID in str(made["sr"])
+        assert http.delete(job).status_code == 204
+
     def test_the_report_is_stored_beside_it(self, service: Running, filled: Orthanc) -> None:
         assert posted(service, store="true", report="true").status_code == 200
         found = httpx.Headers(posted(service, store="true").headers)
-        (report,) = [
-            series
-            for series in filled.call("/series")
-            if filled.call(f"/series/{series}")["MainDicomTags"]["Modality"] == "SR"
-        ]
+        (report,) = series_of(filled, "SR")
         (instance,) = filled.call(f"/series/{report}")["Instances"]
         made = pydicom.dcmread(io.BytesIO(filled.call(f"/instances/{instance}/file")))
         assert made.StudyInstanceUID == STUDY
@@ -193,6 +219,15 @@ def taken_out(orthanc: Orthanc, headers: httpx.Headers) -> bytes:
     orthanc.call(instance, method="DELETE")
     assert isinstance(content, bytes)
     return content
+
+
+def series_of(orthanc: Orthanc, modality: str) -> list[str]:
+    """Orthanc's identifiers of the series of this modality."""
+    return [
+        series
+        for series in orthanc.call("/series")
+        if orthanc.call(f"/series/{series}")["MainDicomTags"]["Modality"] == modality
+    ]
 
 
 def assert_frames_are(seg: bytes, nifti: bytes) -> None:
