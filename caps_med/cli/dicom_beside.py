@@ -30,7 +30,9 @@ class DicomBeside:
     report: Path | None
     preview: Path | None
 
-    def check(self, out: Path | None, overwrite: bool, *, batch: bool, labels: bool) -> None:
+    def check(
+        self, out: Path | None, overwrite: bool, *, batch: bool, labels: bool, stored: bool
+    ) -> None:
         """Check, before any work, that what is asked for can be written.
 
         Args:
@@ -38,12 +40,13 @@ class DicomBeside:
             overwrite: whether files may be there already.
             batch: whether several images are segmented.
             labels: whether `out` gets the labels, not probabilities.
+            stored: whether a DICOM SEG is stored in an archive.
 
         Raises:
             InvalidParameter: it cannot; the message says what to give.
         """
         given = {
-            "--seg-type labelmap": self.labelmap,
+            "--seg-type labelmap": self.kind == "labelmap",
             "--report": self.report is not None,
             "--preview": self.preview is not None,
         }
@@ -52,10 +55,10 @@ class DicomBeside:
                 raise InvalidParameter(
                     f"{name}: only for a single series, not with --input; leave one out"
                 )
-            if not (labels and out is not None and _is_dicom(out)):
+            if not (stored or (labels and out is not None and _is_dicom(out))):
                 raise InvalidParameter(
                     f"{name}: only for a DICOM SEG; give --out a file that ends in .dcm, and "
-                    "leave out --probabilities"
+                    "leave out --probabilities, or store it with --to"
                 )
         files = [file for file in (self.report, self.preview) if file is not None]
         if len({*files, out}) <= len(files):
@@ -72,11 +75,6 @@ class DicomBeside:
             write_whole(self.report, dicom_report(result, self.kind))
         if self.preview is not None:
             write_whole(self.preview, dicom_preview(source, result))
-
-    @property
-    def labelmap(self) -> bool:
-        """Whether the DICOM SEG is a Label Map Segmentation."""
-        return self.kind == "labelmap"
 
     @property
     def kind(self) -> SegType:

@@ -178,7 +178,9 @@ def segment(
     maps = tuple(name for name in MAP_NAMES if asked[name])
     objects = DicomBeside(seg_type, report, preview)
     file = None if out is None else Path(out)
-    objects.check(file, overwrite, batch=bool(inputs), labels=not probabilities)
+    objects.check(
+        file, overwrite, batch=bool(inputs), labels=not probabilities, stored=to is not None
+    )
     if label_file is not None:
         _write_label_file(label_file, model, models, overwrite)
     if inputs:
@@ -245,12 +247,15 @@ def _check_places(
         raise InvalidParameter(
             "no place for the result: name a file with --out, or an archive with --to"
         )
-    if wanted.out is not None:
-        if len(given) > 1:
+    objects = wanted.objects
+    files = {"--out": wanted.out, "--report": objects.report, "--preview": objects.preview}
+    for option, file in files.items():
+        if file is not None and len(given) > 1:
             raise InvalidParameter(
-                f"--out {wanted.out}: the study has {len(given)} image series, but one file holds "
-                "one result; name a series in --from, or store all results with --to"
+                f"{option} {file}: the study has {len(given)} image series, but one file holds one "
+                "result; name a series in --from, or store all results with --to alone"
             )
+    if wanted.out is not None:
         check_file(wanted.out, archived.files_of(given[0]), wanted.overwrite)
     elif wanted.maps:
         raise InvalidParameter(
@@ -310,7 +315,7 @@ def _segment_one(
         places.append(stored.place)
     if wanted.out is not None:
         _write(result, wanted.out, wanted, stored)
-        wanted.objects.write(image, result)
+    wanted.objects.write(image, result)
     for name, path in beside.items():
         result.map_of(name).save(path)
     say_input(model.bundle)
@@ -353,10 +358,9 @@ def _write(
 
     if wanted.probabilities:
         result.probabilities.save(out)
-    elif stored is not None and codec_of_path(out).name == "dicom":
-        write_whole(out, stored.content)
-    elif wanted.objects.labelmap:
-        write_whole(out, dicom_segmentation(result, "labelmap"))
+    elif codec_of_path(out).name == "dicom":
+        kind = wanted.objects.kind
+        write_whole(out, stored.content if stored else dicom_segmentation(result, kind))
     else:
         result.save(out)
 

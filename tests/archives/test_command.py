@@ -90,6 +90,26 @@ def test_what_is_stored_is_of_the_type_that_is_asked_for(
         assert stored.get("SegmentationType") == ("LABELMAP" if modality == "SEG" else None)
 
 
+@pytest.mark.parametrize("out", [None, "labels.nii.gz"])
+def test_what_belongs_to_a_seg_that_is_only_stored(
+    filled: Orthanc, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str | None
+) -> None:
+    report, preview = tmp_path / "report.dcm", tmp_path / "preview.dcm"
+    command = f"segment --model tiny-segmentation --from {SOURCE} --to dicomweb"
+    more = ("--seg-type", "labelmap", "--report", str(report), "--preview", str(preview))
+    files = () if out is None else ("--out", str(tmp_path / out))
+    assert call(monkeypatch, models, command, *more, *files) == 0
+    (series,) = stored_series(filled)
+    (found,) = filled.call("/tools/lookup", series.encode())
+    (instance,) = filled.call(f"{found['Path']}/instances")
+    seg = pydicom.dcmread(io.BytesIO(filled.call(f"/instances/{instance['ID']}/file")))
+    assert seg.SegmentationType == "LABELMAP"
+    assert seg.SOPInstanceUID in str(pydicom.dcmread(report))
+    assert pydicom.dcmread(preview).Modality == "OT"
+    if out is not None:
+        assert read_image(tmp_path / out, kind="labels").format == "nifti"
+
+
 def test_all_image_series_of_a_study(
     filled: Orthanc, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -99,6 +119,10 @@ def test_all_image_series_of_a_study(
     command = f"segment --model tiny-segmentation --from dicomweb://orthanc/studies/{STUDY}"
     assert call(monkeypatch, models, command, "--out", str(tmp_path / "x.nii.gz")) == 2
     assert "the study has 2 image series" in capsys.readouterr().err
+    more = ("--to", "dicomweb", "--report", str(tmp_path / "x.dcm"))
+    assert call(monkeypatch, models, command, *more) == 2
+    assert "--report" in (said := capsys.readouterr().err) and "2 image series" in said
+    assert stored_series(filled) == []
     for _ in range(2):  # what the first left there is no image, and is what the second stores
         assert call(monkeypatch, models, command, "--to", "dicomweb", "--json") == 0
         assert len(stored_series(filled)) == 2

@@ -13,13 +13,18 @@ from caps_med.errors import InvalidParameter
 REPORT, PREVIEW = Path("volumes.dcm"), Path("preview.dcm")
 
 
-def check(beside: DicomBeside, out: str = "seg.dcm", **changed: Any) -> None:  # noqa: ANN401
-    beside.check(Path(out), **{"overwrite": False, "batch": False, "labels": True, **changed})
+def check(beside: DicomBeside, out: str | None = "seg.dcm", **changed: Any) -> None:  # noqa: ANN401
+    file = None if out is None else Path(out)
+    beside.check(
+        file, **{"overwrite": False, "batch": False, "labels": True, "stored": False, **changed}
+    )
 
 
 def test_what_can_be_written_passes() -> None:
     check(DicomBeside("labelmap", REPORT, PREVIEW))
     check(DicomBeside("binary", None, None), "labels.nii.gz", batch=True)
+    for out in (None, "labels.nii.gz"):
+        check(DicomBeside("labelmap", REPORT, PREVIEW), out, stored=True)
 
 
 @pytest.mark.parametrize(
