@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 #: How a DICOM SEG holds labels: a frame for each label of a slice, or one frame with their ids.
 SegType = Literal["binary", "labelmap"]
 
-#: Of the patient and the study; the standard wants the first nine in every object.
-DESCRIBED = (
+#: Of the patient and the study: what the standard wants in every object, be it empty.
+REQUIRED = (
     "PatientName", "PatientID", "PatientBirthDate", "PatientSex", "StudyDate", "StudyTime",
-    "StudyID", "AccessionNumber", "ReferringPhysicianName", "IssuerOfPatientID",
-    "StudyDescription",
+    "StudyID", "AccessionNumber", "ReferringPhysicianName",
+)  # fmt: skip
+_METHOD = "DeidentificationMethod"
+#: The same, and what is only there if it says something.
+DESCRIBED = (
+    *REQUIRED, "IssuerOfPatientID", "StudyDescription", "PatientIdentityRemoved", _METHOD,
 )  # fmt: skip
 #: Without one of these nothing can refer to an object.
 IDENTIFIED = ("StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "SOPClassUID")
@@ -36,13 +40,14 @@ FRAMES = frozenset(
 #: A volume of more slices has no origin.
 MOST_SLICES = 10_000
 #: Elements that `origin_of` reads.
-TAGS = (*DESCRIBED, *IDENTIFIED, "SOPInstanceUID")
+TAGS = (*DESCRIBED, *IDENTIFIED, "SOPInstanceUID", f"{_METHOD}CodeSequence")
 #: What programs write in place of a Patient ID, but for signs and spaces. No number is among it: it
 #: may be that of a patient.
 _NOBODY = re.compile(
     r"anon|anonymous|anonymi[sz]ed|deidentified|redacted|removed|unknown|none|null|na|noid|x*"
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_VALUES = {"PatientSex": ("", "M", "F", "O"), "PatientIdentityRemoved": ("", "YES", "NO")}
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,8 @@ class DicomOrigin:
     digest of the Patient ID in projects of the service, and written only into a DICOM SEG.
 
     Attributes:
-        attributes: keyword -> value, of `DESCRIBED` and `IDENTIFIED`.
+        attributes: keyword -> value, of `DESCRIBED` and `IDENTIFIED`; between several values there
+            is a backslash, as in files.
         slices: of each slice along the volume's last axis, the SOP Instance UID of its file and the
             number of its frame there, from 1.
         frames: whether it was one file that describes each of its frames.
@@ -90,6 +96,7 @@ class DicomOrigin:
 def origin_of(header: Dataset, frames: int) -> DicomOrigin | None:
     """The origin of the frames of one file; None where nothing could refer to it."""
     described = {name: text_of(header, name) for name in DESCRIBED}
+    described[_METHOD] = described[_METHOD] or _method_of_codes(header)
     identified = {name: str(header.get(name, "")) for name in IDENTIFIED}
     instance = str(header.get("SOPInstanceUID", ""))
     slices = tuple((instance, number) for number in range(1, frames + 1))
@@ -129,13 +136,28 @@ def known_patient(identifier: str) -> str:
 
 
 def text_of(header: Dataset, name: str) -> str:
-    """A value of `DESCRIBED` as text; empty where it is missing or not as the standard has it."""
+    """An element's value as text; empty where it is missing or not as the standard has it.
+
+    Several values have a backslash between them, where there may be several.
+    """
+    from pydicom.datadict import dictionary_VM
     from pydicom.multival import MultiValue
 
     value = header.get(name)
-    if value is None or isinstance(value, (MultiValue, list)):
+    values = [*value] if isinstance(value, (MultiValue, list)) else [value]
+    if value is None or (len(values) > 1 and dictionary_VM(name) == "1"):
         return ""
-    return str(value) if _keeps_the_standard(name, str(value)) else ""
+    text = "\\".join(map(str, values))
+    return text if _keeps_the_standard(name, text) else ""
+
+
+def _method_of_codes(header: Dataset) -> str:
+    """The meanings of the codes of the de-identification, which may be in place of a method."""
+    from pydicom.dataset import Dataset
+
+    items = header.get(f"{_METHOD}CodeSequence") or ()
+    meanings = (text_of(item, "CodeMeaning") for item in items if isinstance(item, Dataset))
+    return "\\".join(filter(None, meanings))
 
 
 def _keeps_the_standard(name: str, text: str) -> bool:
@@ -145,9 +167,9 @@ def _keeps_the_standard(name: str, text: str) -> bool:
 
     representation = dictionary_VR(name)
     try:
-        validate_value(representation, text, config.RAISE)
-        {"DA": DA, "TM": TM}.get(representation, str)(text)
+        for value in text.split("\\"):
+            validate_value(representation, value, config.RAISE)
+            {"DA": DA, "TM": TM}.get(representation, str)(value)
     except (ValueError, TypeError):
         return False
-    sexes = ("", "M", "F", "O")
-    return not _CONTROL.search(text) and (name != "PatientSex" or text in sexes)
+    return not _CONTROL.search(text) and text in _VALUES.get(name, (text,))

@@ -17,7 +17,7 @@ from pydicom.uid import generate_uid
 from pydicom.valuerep import DSfloat
 
 from caps_med.images.codecs.dicom_geometry import SlicePlane, planes_of
-from caps_med.images.dicom_origin import DESCRIBED, DicomOrigin
+from caps_med.images.dicom_origin import DESCRIBED, IDENTIFIED, REQUIRED, DicomOrigin
 from caps_med.images.image import MedicalImage
 from caps_med.images.label_codes import Coding
 
@@ -49,7 +49,8 @@ def identifier(*what: str) -> str:
 def saved(dataset: Dataset, origin: DicomOrigin) -> bytes:
     """The content of a file of an object, which returns to its patient and study."""
     for name in DESCRIBED:
-        setattr(dataset, name, origin.attributes[name])
+        if (value := origin.attributes[name]) or name in REQUIRED:
+            setattr(dataset, name, value)
     file = io.BytesIO()
     dataset.save_as(file, enforce_file_format=True)
     return file.getvalue()
@@ -89,8 +90,9 @@ def _source(
 ) -> Dataset:
     columns, rows = image.spatial_shape[:2]
     size = {"SOPInstanceUID": instance, "Rows": rows, "Columns": columns}
-    withheld = dict.fromkeys(DESCRIBED, "")
-    return _dataset({**origin.attributes, **withheld, **size, **more})
+    identified = {name: origin.attributes[name] for name in IDENTIFIED}
+    withheld = dict.fromkeys(REQUIRED, "")
+    return _dataset({**identified, **withheld, **size, **more})
 
 
 def _measures(plane: SlicePlane) -> dict[str, object]:

@@ -68,6 +68,40 @@ def test_the_validator_has_nothing_to_say(tmp_path: Path, source: str, what: str
     check_valid(file)
 
 
+METHODS = ["Per DICOM PS 3.15 AnnexE. Details in 0012,0064", "a" * 64]
+
+
+@pytest.mark.parametrize("source", ["series", "frames"])
+@pytest.mark.parametrize("what", list(MADE))
+@pytest.mark.parametrize("told", ["method", "methods", "codes", "no", "nothing"])
+def test_de_identified_slices_give_de_identified_objects(
+    tmp_path: Path, source: str, what: str, told: str
+) -> None:
+    code = pydicom.Dataset()
+    code.CodeValue, code.CodingSchemeDesignator = "113100", "DCM"
+    code.CodeMeaning = "Basic Application Confidentiality Profile"
+    expected: dict[str, tuple[dict[str, Any], str | None, Any]] = {
+        "method": ({"DeidentificationMethod": METHODS[0]}, "YES", METHODS[0]),
+        "methods": ({"DeidentificationMethod": METHODS}, "YES", METHODS),
+        "codes": ({"DeidentificationMethodCodeSequence": [code]}, "YES", code.CodeMeaning),
+        "no": ({"PatientIdentityRemoved": "NO"}, "NO", None),
+        "nothing": ({"PatientIdentityRemoved": None}, None, None),
+    }
+    changed, removed, method = expected[told]
+    changed = {"PatientIdentityRemoved": "YES", **changed}
+    given = series(tmp_path / "in", **changed) if source == "series" else frames(**changed)
+    image = read_image(given)
+    content = MADE[what](image, replace(labelled(image), names=NAMES))
+    found = parsed(content)
+    assert (found.get("PatientIdentityRemoved"), found.get("DeidentificationMethod")) == (
+        removed, method,
+    )  # fmt: skip
+    assert "IssuerOfPatientID" not in found
+    if told == "codes":
+        (tmp_path / "made.dcm").write_bytes(content)
+        check_valid(tmp_path / "made.dcm")
+
+
 @pytest.mark.parametrize("kind", ["binary", "labelmap"])
 def test_a_report_has_the_volume_of_each_label_of_the_seg(tmp_path: Path, kind: Any) -> None:  # noqa: ANN401
     _, labels = images("series", tmp_path)

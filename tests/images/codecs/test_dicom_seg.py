@@ -52,10 +52,11 @@ def series(folder: Path, **changed: Any) -> Path:  # noqa: ANN401 - what element
     return folder
 
 
-def frames(kind: str = EnhancedCTImageStorage) -> bytes:
+def frames(kind: str = EnhancedCTImageStorage, **changed: Any) -> bytes:  # noqa: ANN401 - as above
     """One file of four frames that are not in their order."""
     pixels = np.zeros((4, 5, 7), np.uint16)
-    return encoded(enhanced(pixels, (-10.0, 20.0), HEIGHTS, SOPClassUID=kind, **IDENTITY))
+    told = {"SOPClassUID": kind, **IDENTITY, **changed}
+    return encoded(enhanced(pixels, (-10.0, 20.0), HEIGHTS, **told))
 
 
 def labelled(image: MedicalImage) -> MedicalImage:
@@ -151,7 +152,8 @@ def test_it_returns_to_the_same_patient_and_study(tmp_path: Path) -> None:
     [
         {"PatientBirthDate": "19500100"}, {"StudyDate": "20200101-20210101"},
         {"StudyTime": "10-11"}, {"PatientSex": "X"}, {"PatientID": ["A", "B"]},
-        {"PatientName": ["A^B", "C^D"]},
+        {"PatientName": ["A^B", "C^D"]}, {"PatientIdentityRemoved": "MAYBE"},
+        {"DeidentificationMethod": ["x", "y" * 65]},
         {"StudyID": "a\nb"}, {"ReferringPhysicianName": "x" * 90},
     ],
 )  # fmt: skip
