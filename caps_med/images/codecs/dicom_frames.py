@@ -47,6 +47,11 @@ _CINE = ("US", "IVUS", "XA", "RF", "ES", "XC")
 _LONGEST = 64
 #: What files that cannot be read are called, and how they are converted.
 _ADVICE = ("DICOM", "store it uncompressed")
+#: Told of slices whose patient a DICOM SEG cannot name.
+NO_PATIENT_ID = (
+    "DICOM: the Patient ID breaks the standard (more than 64 characters, a backslash or a control "
+    "character), so that a DICOM SEG has none: an archive may file it under another patient"
+)
 _GREY = ("MONOCHROME1", "MONOCHROME2", dicom_palette.PHOTOMETRIC)
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
@@ -148,18 +153,23 @@ def describe_frames(data: bytes, limits: Limits) -> Frames:
         header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS)
         dicom_kinds.check_image(header)
         shape = _checked_shape(header, layout, limits)
+        planes = read_planes(header, shape[0])
+        origin = dicom_origin.origin_of(header, shape[0])
+        patient_id = dicom_origin.text_of(header, "PatientID")
+        left_out = planes and origin is not None and not patient_id and header.get("PatientID")
         return Frames(
             data,
             layout,
             shape,
-            read_planes(header, shape[0]),
+            planes,
             frame_labels(header, shape[0]),
             _series(header),
             _is_timed(header, shape[0]),
-            dicom_origin.origin_of(header, shape[0]),
+            origin,
             _patient(header),
-            dicom_origin.known_patient(dicom_origin.text_of(header, "PatientID")),
+            dicom_origin.known_patient(patient_id),
             _whole(header, "BitsAllocated") // 8,
+            notes=(NO_PATIENT_ID,) if left_out else (),
         )
 
 

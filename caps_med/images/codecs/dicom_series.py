@@ -368,7 +368,7 @@ def _without_copies(files: Sequence[Frames]) -> list[Frames]:
         kept.append(file)
     if copies := len(files) - len(kept):
         note = f"DICOM: of {counted(copies, 'file')} there are equal copies, which were left out"
-        kept[0] = replace(kept[0], notes=(note,))
+        kept[0] = replace(kept[0], notes=(*kept[0].notes, note))
     return kept
 
 

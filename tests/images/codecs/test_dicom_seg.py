@@ -26,6 +26,7 @@ from caps_med.images import (
     read_image,
 )
 from caps_med.images.codecs import dicom_seg
+from caps_med.images.codecs.dicom_frames import NO_PATIENT_ID
 from caps_med.images.codecs.dicom_volumes import NO_COMMON_ORIGIN, NO_ORIGIN
 from caps_med.images.dicom_origin import FRAMES, SINGLE, SegType
 from tests.images.codecs.validator import check_valid
@@ -164,6 +165,25 @@ def test_a_value_that_breaks_the_standard_is_left_out(changed: dict[str, Any]) -
     found = read_back(encode_image(empty(image), "dicom"))
     assert not found.get(keyword)
     assert found.StudyInstanceUID == IDENTITY["StudyInstanceUID"]
+
+
+@pytest.mark.parametrize("identifier", ["x" * 65, ["A", "B"], "a\nb"])
+def test_a_patient_id_that_is_left_out_is_told(tmp_path: Path, identifier: str | list[str]) -> None:
+    with pydicom.config.disable_value_validation():
+        folder = series(tmp_path, PatientID=identifier)
+        image = read_image(folder)
+        (folder / "again.dcm").write_bytes(series_file(1, HEIGHTS[0], PatientID=identifier))
+        twice = read_image(folder)
+    assert image.origin is not None and image.origin.attributes["PatientID"] == ""
+    assert image.warnings == (NO_PATIENT_ID,)
+    assert NO_PATIENT_ID in twice.warnings and "equal copies" in "".join(twice.warnings)
+
+
+def test_nothing_is_told_of_a_patient_id_that_no_seg_lacks() -> None:
+    assert read_image(slice_file(**{**IDENTITY, "PatientID": ""})).warnings == ()
+    with pydicom.config.disable_value_validation():
+        other = {"PatientID": "x" * 65, "FrameOfReferenceUID": ""}
+        assert read_image(slice_file(**{**IDENTITY, **other})).warnings == (NO_ORIGIN,)
 
 
 def test_nothing_is_said_of_a_patient(
