@@ -17,7 +17,9 @@ class RunProgress:
     """The state of a run and its scores so far.
 
     Attributes:
-        now: epoch, epochs, step, steps, loss, score, seconds_left, as far as known.
+        now: epoch, epochs, step, steps, loss, score, seconds_left, as far as known; before the
+            first epoch, and after the last while there is more to do, phase, and its step and
+            steps.
         scores: one item per epoch, the newest last.
     """
 
@@ -29,7 +31,9 @@ def progress_of(run: Path) -> RunProgress:
     """The progress recorded in a run folder; empty before the run has begun."""
     lines = json_lines(run / "progress.jsonl")
     scores = json_lines(run / "scores.jsonl")
-    now = lines[-1] if lines else {}
+    last: dict[str, Any] = next((line for line in reversed(lines) if "epoch" in line), {})
+    kept = {key: value for key, value in last.items() if key in ("epoch", "epochs", "score")}
+    now = {**kept, **(lines[-1] if lines else {})}
     if not now and scores:
         now = {"epoch": scores[-1].get("epoch"), "score": scores[-1].get("score")}
     now.pop("time", None)

@@ -28,7 +28,7 @@ class JobView(BaseModel):
     seconds_left: float | None = Field(description="Estimated.")
     progress: dict[str, Any] = Field(
         description="Epoch, epochs, step, steps, loss and score, as far as known; before the "
-        "first epoch also phase.",
+        "first epoch and after the last one also phase, of which step and steps are then.",
         examples=[{"epoch": 3, "epochs": 10, "step": 240, "steps": 1000, "loss": 0.21}],
     )
     scores: list[dict[str, Any]] = Field(description="Scores of each epoch on held-out data.")

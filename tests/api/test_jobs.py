@@ -20,6 +20,7 @@ import training.cli.train
 from api.jobs.files import JobFiles
 from api.jobs.job import Job, Options
 from api.jobs.locks import holder
+from api.jobs.progress import progress_of
 from api.jobs.store import JobStore
 from api.jobs.tasks import TASKS as OPTIONS
 from api.settings import Settings
@@ -341,3 +342,19 @@ def test_a_server_that_ends_takes_its_jobs_up_again(tmp_path: Path, discs: Path)
         assert epochs == sorted(set(epochs)), "it began again instead of going on"
         client.cancel(job["id"])
         assert client.wait(job["id"], PATIENCE)["state"] == "cancelled"
+
+
+def test_a_phase_after_the_last_epoch_keeps_what_is_known_of_the_epochs(tmp_path: Path) -> None:
+    """MONAI Label's clients draw a bar of the epochs."""
+    lines: list[dict[str, Any]] = [
+        {"phase": "checking the data", "step": 2, "steps": 6},
+        {"epoch": 3, "epochs": 3, "step": 6, "steps": 6, "loss": 0.2, "score": 0.8},
+        {"phase": "evaluating", "step": 1, "steps": 2},
+    ]
+    found = []
+    for line in lines:
+        with (tmp_path / "progress.jsonl").open("a") as file:
+            file.write(json.dumps({"time": 1.0, **line}) + "\n")
+        found.append(progress_of(tmp_path).now)
+    assert found[:2] == lines[:2]
+    assert found[2] == {**lines[2], "epoch": 3, "epochs": 3, "score": 0.8}

@@ -27,6 +27,7 @@ from training.engine.run_folder import RunFolder
 from training.evaluation.dice import mean_dice
 from training.evaluation.evaluator import matched_label, naming
 from training.evaluation.validation import dice_scores
+from training.progress import EVALUATING, tracked
 from training.tasks.overrides import build_recipe
 from training.tasks.pipeline import TrainRequest, train
 from training.tasks.segmentation import SegmentationRecipe
@@ -157,7 +158,7 @@ def dice_on(model: Model, dataset: Dataset) -> dict[str, float]:
     card = model.bundle.card
     ids = list(card.labels)[1:]
     dice = {}
-    for case in dataset.cases:
+    for case in tracked(dataset.cases, EVALUATING):
         image, label, _ = dataset.read_with_ids(case, known=card.labels)
         truth = matched_label(case, label, card)
         with naming(case.images[0]):

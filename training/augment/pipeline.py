@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
-from rich.progress import track as progress
 
 import caps_med
 from caps_med.bundles import ModelRepository
+from caps_med.cli.progress import new_bars
 from caps_med.errors import InvalidInput
 from caps_med.inference import Model
 from caps_med.printing import print_line
@@ -72,9 +71,7 @@ def _augment(
 ) -> Result:
     if folder.open(config):
         print_line(console, f"going on in {folder.out}")
-    whole = open_dataset(
-        config.data, track=lambda cases: progress(cases, "reading", transient=True)
-    )
+    whole = open_dataset(config.data)
     # the training images are chosen before the check, whose one pass gives them a card, too
     apart = test_groups(whole) if config.holds_out_test else frozenset()
     training = whole.subset(set(whole.groups) - apart) if apart else whole
@@ -141,7 +138,7 @@ def _generate(
     count = run.config.count
     images: list[GeneratedImage] = []
     kept = 0
-    with Progress(console=run.console, transient=True) as bar:
+    with new_bars() as bar:
         task = bar.add_task("drawing", total=count)
         for number in range(source.most(count)):
             images.append(source.draw(number))

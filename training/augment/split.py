@@ -15,6 +15,7 @@ from training.data.check.check import image_digest
 from training.data.reading import read_image_of
 from training.data.samples import HELD_OUT
 from training.labelmaps.originals import Originals, read_originals
+from training.progress import tracked
 
 #: Fewest groups to test on, and to train on.
 _LEAST_TEST, _LEAST_TRAINING = 2, 3
@@ -94,5 +95,6 @@ def _images(dataset: Dataset) -> dict[bytes, str]:
 
     Images of one value, such as the outermost slices of a volume, are alike without being copies.
     """
-    images = ((case.name, read_image_of(case)) for case in dataset.cases)
+    cases = tracked(dataset.cases, "comparing images")
+    images = ((case.name, read_image_of(case)) for case in cases)
     return {image_digest(image): name for name, image in images if np.ptp(image.array)}

@@ -20,6 +20,7 @@ from training.cli.options import (
     check_out_folder,
     command_line,
     print_notes,
+    progress_bar,
 )
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def augment(
     from training.augment import AugmentConfig
     from training.augment import augment as augmented
     from training.engine.recipe import merged
+    from training.progress import shown_by
     from training.tasks.overrides import read_overrides
 
     overrides = read_overrides(recipe_file, settings or ())
@@ -140,7 +142,8 @@ def augment(
         where = ".".join(map(str, first["loc"]))
         raise InvalidParameter(f"{where}: {reason(first)}") from error
     try:
-        result = augmented(config, out, models, console)
+        with shown_by(progress_bar):
+            result = augmented(config, out, models, console)
     except KeyboardInterrupt:
         print_line(console, f"stopped; continue with: {config.command}")
         raise typer.Exit(INTERRUPTED) from None

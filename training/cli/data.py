@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,19 +69,17 @@ def check_data(
 
     Example: caps-med data check DIR --out report
     """
+    from training.progress import shown_by
     from training.tasks.opening import open_to_check
 
     if out is not None:
         check_out_folder(out, path)
-    dataset = open_to_check(
-        path,
-        track=partial(progress_bar, what="reading"),
-        interpretation=interpretation_of(binary, instances, labels, channels),
-    )
-    if as_json:
-        say_json(_as_dict(dataset))
-    else:
-        _print(dataset)
+    dataset = open_to_check(path, interpretation_of(binary, instances, labels, channels))
+    with shown_by(progress_bar):  # the first look at the findings reads every file
+        if as_json:
+            say_json(_as_dict(dataset))
+        else:
+            _print(dataset)
     if out is not None:
         _write(dataset, out)
         if not as_json:
@@ -161,6 +158,7 @@ def labels(
     from training.labelmaps.generator import LabelMaker, write_labels
     from training.labelmaps.originals import read_originals
     from training.labelmaps.symmetry import Symmetries
+    from training.progress import shown_by
 
     if kind not in (None, "axons"):
         raise InvalidParameter(f"--kind {kind}: must be axons")
@@ -172,12 +170,11 @@ def labels(
     if like is None:
         maker = LabelMaker(seed, None, None, size=size)
     else:
-        originals = read_originals(open_dataset(like, images=False))
+        with shown_by(progress_bar):
+            originals = read_originals(open_dataset(like, images=False))
         maker = LabelMaker.like(originals, seed, tolerance, symmetries, kind is not None)  # type: ignore[arg-type]  # checked above
-    write_labels(
-        maker, count, out, command_line(), workers,
-        partial(progress_bar, what="drawing", total=count),
-    )  # fmt: skip
+    with shown_by(progress_bar):
+        write_labels(maker, count, out, command_line(), workers)
     print_line(console, f"{counted(count, 'label map')} in {out}")
 
 
@@ -203,12 +200,13 @@ def patches(
     from training.data import open_dataset
     from training.data.interpretation import Interpretation
     from training.labelmaps.patches import write_patches
+    from training.progress import shown_by
 
     check_out_folder(out, path)
     check_new_folder(out)
     dataset = open_dataset(path, interpretation=Interpretation("classes"))
-    track = partial(progress_bar, what="cutting")
-    counts = write_patches(dataset, out, size, seed, track)
+    with shown_by(progress_bar):
+        counts = write_patches(dataset, out, size, seed)
     said = ", ".join(f"{count} {name}" for name, count in counts.items())
     print_line(console, f"{said}: {counted(sum(counts.values()), 'patch', 'patches')} in {out}")
 

@@ -137,6 +137,7 @@ def evaluate(
     from caps_med.inference import Model
     from training.data.stacks import LIMITS
     from training.evaluation.models import find_models
+    from training.progress import shown_by
     from training.tasks.evaluating import Request
     from training.tasks.registry import TASKS
 
@@ -162,9 +163,10 @@ def evaluate(
         changed=robust_images if robust else 0,
         tolerance=tolerance,
         predictions=folders,
-        track=progress_bar,
     )
-    _print_parts(task.evaluate(request), out, as_json)
+    with shown_by(progress_bar):
+        parts = task.evaluate(request)
+    _print_parts(parts, out, as_json)
 
 
 def _folders_of(given: Sequence[str]) -> dict[str, Path]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
 
-from caps_med.cli.options import errors
 from caps_med.errors import InvalidParameter
 from caps_med.printing import print_line
 
@@ -128,11 +127,14 @@ def _check_writable(out: Path) -> None:
         raise InvalidParameter(f"--out {out}: {existing} cannot be written; name another folder")
 
 
-def progress_bar(items: Iterable[T], what: str, total: float | None = None) -> Iterable[T]:
-    """Iterate with a progress bar on standard error that disappears at the end."""
-    from rich.progress import track
+def progress_bar(
+    items: Iterable[T], what: str, total: int | None = None
+) -> Generator[T, None, None]:
+    """Iterate with a bar as of `new_bars`: how many are done, and the time left."""
+    from caps_med.cli.progress import new_bars
 
-    return track(items, what, total=total, transient=True, console=errors)
+    with new_bars() as bars:
+        yield from bars.track(items, total, description=what)
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:

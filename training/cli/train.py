@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping, Sized
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +23,13 @@ from training.cli.options import (
     Labels,
     command_line,
     interpretation_of,
+    progress_bar,
 )
 
 if TYPE_CHECKING:
     from caps_med.bundles import Bundle
+    from training.engine.run_folder import RunFolder
+    from training.progress import Show
     from training.tasks.pipeline import TrainRequest
 
 train = typer.Typer(
@@ -451,6 +454,7 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
     """
     from caps_med.bundles import ModelRepository
     from training.engine import distributed
+    from training.progress import shown_by
     from training.tasks.pipeline import train
 
     options = {**_DEFAULTS, **options}
@@ -462,8 +466,12 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
     try:
         bundle: Bundle | None
         # of several processes the first claims it; Ray Train sees to it that its own are alone
-        alone = distributed.first() and not distributed.grouped()
-        with request.folder.claimed() if alone else nullcontext():
+        first = distributed.first()
+        alone = first and not distributed.grouped()
+        with (
+            request.folder.claimed() if alone else nullcontext(),
+            shown_by(_shown_in(request.folder)) if first else nullcontext(),
+        ):
             if trials or cluster is not None:
                 bundle = _train_side_by_side(request, trials, cluster)
             else:
@@ -476,6 +484,17 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
         shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.shown_scores)
         print_line(console, f"{bundle.reference}: {shown}")
         print_line(console, f"in {bundle.path}")
+
+
+def _shown_in(folder: RunFolder) -> Show:
+    """Shows passes over the data on a terminal, and to programs in the folder of the run."""
+    from training.engine.progress import noted
+
+    def show(items: Iterable[Any], what: str, total: int | None) -> Generator[Any, None, None]:
+        count = len(items) if isinstance(items, Sized) else total
+        return progress_bar(noted(folder, items, what, count), what, count)
+
+    return show
 
 
 def _train_side_by_side(request: TrainRequest, trials: int, cluster: str | None) -> Bundle:

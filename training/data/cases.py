@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Self, TypeAlias, TypeVar
+from typing import Literal, Self, TypeAlias
 
 from caps_med.errors import InvalidInput
 from caps_med.images import LabelCode, names_beside
@@ -168,8 +168,3 @@ def files_at_present(files: Iterable[Path]) -> list[list[str | int]]:
     """Path, size and modification time (ns) of those files that exist, in the order of paths."""
     stats = [(file, file.stat()) for file in sorted(files) if file.exists()]
     return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
-
-
-T = TypeVar("T")
-#: Wraps an iteration over cases to show progress.
-Track = Callable[[Iterable[T]], Iterable[T]]

@@ -12,7 +12,7 @@ import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, is_grey
-from training.data.cases import Case, Cases, Track
+from training.data.cases import Case, Cases
 from training.data.check.card import DataCard
 from training.data.check.check import Content, Report, check, quiet_libraries
 from training.data.check.findings import Finding
@@ -39,14 +39,14 @@ REGISTERED: Mapping[str, Callable[[], Source]] = {"mni152": load_mni152}
 class _Pass:
     """The single checking pass over a data set and the subsets taken before it."""
 
-    def __init__(self, whole: Cases, track: Track[Case]) -> None:
-        self.whole, self.track = whole, track
+    def __init__(self, whole: Cases) -> None:
+        self.whole = whole
         self.subsets: list[Cases] = []
 
     @cached_property
     def report(self) -> Report:
         """The result of the check; first access reads every file."""
-        return check(self.whole, self.subsets, self.track)
+        return check(self.whole, self.subsets)
 
     @property
     def done(self) -> bool:
@@ -208,7 +208,6 @@ def open_dataset(
     data: str | Path,
     *,
     images: bool = True,
-    track: Track[Case] = iter,
     interpretation: Interpretation | None = None,
 ) -> Dataset:
     """Open a registered data set by name, or labelled images by path.
@@ -221,7 +220,6 @@ def open_dataset(
         data: a name in `REGISTERED`, a folder, or a JSON or CSV list; for the layouts see
             `training.data.layouts`. A `Path` is never taken as a name.
         images: False also accepts a folder of label maps without images.
-        track: wraps the iteration over cases while they are checked, to show progress.
         interpretation: what the user knows and the files do not say.
 
     Raises:
@@ -244,12 +242,12 @@ def open_dataset(
     with quiet_libraries():
         cases = (interpretation or Interpretation()).applied_to(_found(path, images))
     return _opened.same_or(
-        (str(path.absolute()), images), cases, lambda: _unchecked(cases, str(data), track)
+        (str(path.absolute()), images), cases, lambda: _unchecked(cases, str(data))
     )
 
 
-def _unchecked(cases: Cases, data: str, track: Track[Case]) -> Dataset:
-    checks = _Pass(cases, track)
+def _unchecked(cases: Cases, data: str) -> Dataset:
+    checks = _Pass(cases)
     dataset = Dataset(**vars(cases), data=data, _pass=checks)
     checks.whole = dataset
     return dataset

@@ -21,9 +21,10 @@ from caps_med.images import MedicalImage, SliceStack, is_grey, with_channels
 from caps_med.images.channels import is_colour
 from caps_med.preprocessing import Preprocessing, with_neighbours
 from caps_med.wording import counted
-from training.atomic import emptied, write_text
+from training.atomic import refilled, write_text
 from training.data.dataset import Dataset
 from training.data.samples import HELD_OUT, Sample, Source, hold_out, validation_part
+from training.progress import PREPARING, tracked
 
 #: Says how the cases were prepared, once all are.
 _MANIFEST = "manifest.json"
@@ -195,10 +196,16 @@ def _write(
     made_of: dict[str, Any],
 ) -> dict[str, Any]:
     """Prepare every case; the manifest is written last, so that it marks a complete store."""
-    emptied(store, store / _MANIFEST)
+    with refilled(store, store / _MANIFEST):
+        return _filled(dataset, store, preparation, made_of)
+
+
+def _filled(
+    dataset: Dataset, store: Path, preparation: Preparation, made_of: dict[str, Any]
+) -> dict[str, Any]:
     ids, found, first = {0}, [], None
     distances = []
-    for number, case in enumerate(dataset.cases):
+    for number, case in enumerate(tracked(dataset.cases, PREPARING)):
         image, label = dataset.read(case)
         if is_colour(image) and is_grey(image) and dataset.grey:
             image = with_channels(image, 1)

@@ -27,6 +27,7 @@ from training.engine.pace import STEPS_PER_LOOK
 from training.engine.progress import ProgressReporter
 from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder, Stateful
+from training.progress import unshown
 
 #: Share of all steps during which the learning rate rises.
 WARM_UP = 0.05
@@ -146,7 +147,7 @@ def run_epochs(trainer: SupervisedTrainer, run: TrainingRun, resume: bool) -> Be
         _attach_training(trainer, run)
         trainer.add_event_handler(Events.EPOCH_COMPLETED, _validate, run, best)
         if distributed.first():
-            with ProgressReporter(folder, recipe, trainer.state.iteration) as reporter:
+            with unshown(), ProgressReporter(folder, recipe, trainer.state.iteration) as reporter:
                 trainer.add_event_handler(Events.EPOCH_COMPLETED, _log, folder)
                 reporter.attach(trainer, run.picture)
                 trainer.add_event_handler(Events.EPOCH_COMPLETED, _save, run, best, state)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from ignite.engine import Engine, Events
@@ -29,14 +30,17 @@ INTERVAL_S = 2.0
 #: Where TensorBoard's bins for weights end; it refuses a histogram in which nothing lies.
 LARGEST_BIN = 1e20
 
+T = TypeVar("T")
+
 
 class ProgressReporter:
     """Shows a run to people and programs; with several processes only the first has one.
 
     In the run folder: ``progress.jsonl``, a line every two seconds (epoch, epochs, step, steps,
-    loss, score, seconds_left, time; other lines are those of `training.engine.rate_finder`);
-    ``tensorboard/``; ``pictures/``. On the console: a bar and a line per epoch. In MLflow, if
-    requested (`training.engine.mlflow`).
+    loss, score, seconds_left, time; lines before the first epoch and after the last are those of
+    `noted` and `training.engine.rate_finder`, with phase, step and steps); ``tensorboard/``;
+    ``pictures/``. On the console: a bar and a line per epoch. In MLflow, if requested
+    (`training.engine.mlflow`).
 
     Args:
         folder: of the run.
@@ -168,7 +172,20 @@ class ProgressReporter:
         write_progress(self.folder, line)
 
 
+def noted(
+    folder: RunFolder, items: Iterable[T], phase: str, steps: int | None
+) -> Generator[T, None, None]:
+    """The items; every two seconds the progress of the run says how many of them are done."""
+    written = -math.inf
+    for done, item in enumerate(items):
+        if time.monotonic() - written >= INTERVAL_S:
+            written = time.monotonic()
+            write_progress(folder, {"phase": phase, "step": done, "steps": steps})
+        yield item
+
+
 def write_progress(folder: RunFolder, line: Mapping[str, Any]) -> None:
     """Add a line with the time to the progress of a run."""
-    with (folder.path / "progress.jsonl").open("a") as file:
+    folder.path.mkdir(parents=True, exist_ok=True)
+    with folder.progress.open("a") as file:
         file.write(json.dumps({"time": time.time(), **line}) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,7 @@ class RunFolder:
         split: what the run has held out, and in how many folds.
         trace: the traceback of an unexpected error on a cluster.
         lock: of the process that trains here.
+        progress: what programs read of how far the run is.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +49,7 @@ class RunFolder:
         self.rates, self.rates_plot = path / "learning-rate.csv", path / "learning-rate.png"
         self.data, self.planned = path / "data", path / PLANNED_RECIPE
         self.split, self.trace = path / "split.json", path / "trace.txt"
-        self.lock = path / "run.lock"
+        self.lock, self.progress = path / "run.lock", path / "progress.jsonl"
 
     def fold(self, number: int) -> RunFolder:
         """The folder of one network of a cross-validation, counted from 1."""
@@ -95,9 +97,8 @@ class RunFolder:
                 _lock(file, self.path, instead)
                 yield
         finally:
-            if new and [*self.path.glob("*")] == [self.lock]:  # refused before it began
-                self.lock.unlink()
-                self.path.rmdir()
+            if new and {*self.path.glob("*")} <= {self.lock, self.progress}:
+                shutil.rmtree(self.path)  # refused or stopped before it began
 
     def refuse_started(self) -> None:
         """Protect a run that is already here, or a fold of one.

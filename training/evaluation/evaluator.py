@@ -16,9 +16,10 @@ from caps_med.images import MedicalImage
 from caps_med.images.labels import same_name
 from caps_med.inference import Model
 from training.data import Dataset
-from training.data.cases import Case, FileRef, Track
+from training.data.cases import Case, FileRef
 from training.data.interpretation import MADE_NAMES
 from training.evaluation.models import list_labels, refuse_twice
+from training.progress import EVALUATING, tracked
 
 Unit = TypeVar("Unit")
 
@@ -52,9 +53,9 @@ class Evaluator(ABC, Generic[Unit]):
     def score(self, unit: Unit) -> None:
         """Run every model on one unit and keep the scores."""
 
-    def run(self, track: Track[Unit] = iter) -> Self:
-        """Score every unit; `track` wraps the iteration, to show progress."""
-        for unit in track(self.units):
+    def run(self) -> Self:
+        """Score every unit."""
+        for unit in tracked(self.units, EVALUATING):
             self.score(unit)
         return self
 

@@ -15,7 +15,7 @@ from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from caps_med.wording import counted
 from training.data import Dataset
-from training.data.cases import Case, Track
+from training.data.cases import Case
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
 from training.evaluation.answers import answered, labels_of
@@ -71,7 +71,6 @@ class Evaluation:
 def evaluate(
     dataset: Dataset,
     models: Sequence[Model],
-    track: Track[Case] = iter,
     *,
     seed: int = 0,
     tolerance: float | None = None,
@@ -83,7 +82,6 @@ def evaluate(
     Args:
         dataset: the cases; `Dataset.subset` takes some of them.
         models: the first is compared with the others.
-        track: wraps the iteration over cases, to show progress.
         seed: of the confidence intervals.
         tolerance: of the surface Dice, in mm, or in pixels for 2-D images; None for the longest
             side of a voxel, which may differ between cases.
@@ -100,7 +98,7 @@ def evaluate(
             broken, or of other voxels than its case.
     """
     evaluator = SegmentationEvaluator(dataset, models, seed, tolerance, predictions, members)
-    return evaluator.run(track).evaluation()
+    return evaluator.run().evaluation()
 
 
 def _models_of(

@@ -20,7 +20,7 @@ from caps_med.inference import Model
 from caps_med.preprocessing import single_slice_plane
 from caps_med.wording import counted
 from training.data import Dataset
-from training.data.cases import Case, Track
+from training.data.cases import Case
 from training.evaluation.dice import dice
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_matched
 from training.evaluation.metrics import (
@@ -84,7 +84,6 @@ class SynthesisEvaluation:
 def evaluate_synthesis(
     dataset: Dataset,
     models: Sequence[Model],
-    track: Track[Repeats] = iter,
     *,
     seed: int = 0,
     images: int = 4,
@@ -95,7 +94,6 @@ def evaluate_synthesis(
     Args:
         dataset: the cases.
         models: the first is compared with the others.
-        track: wraps the iteration over label maps, to show progress.
         seed: of the noise, different for every image, and of the intervals.
         images: synthesized from each label map.
         segmenter: a good segmentation model of the same labels, for the geometry.
@@ -106,7 +104,7 @@ def evaluate_synthesis(
             know.
     """
     evaluator = SynthesisEvaluator(dataset, models, seed, images, segmenter)
-    return evaluator.run(track).evaluation()
+    return evaluator.run().evaluation()
 
 
 def repeats_of(dataset: Dataset, model: Model) -> list[Repeats]:

@@ -24,6 +24,7 @@ from caps_med.networks.padding import cropped, padded
 from training.data.samples import Sample, evenly
 from training.evaluation.metrics.image import masked_ssim
 from training.evaluation.metrics.planes import as_slices
+from training.progress import SCORING, tracked
 
 #: Samples side by side in a picture.
 _SHOWN = 4
@@ -143,6 +144,6 @@ def average_style(generator: SynthesisNetwork) -> Tensor:
 def _cases(samples: Sequence[Sample], network: torch.nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
     """Image and label ``[1, C, *S]`` of each sample, on the network's device."""
     device = next(network.parameters()).device
-    for sample in samples:
+    for sample in tracked(samples, SCORING):
         image, label = (torch.from_numpy(sample[key]).float() for key in ("image", "label"))
         yield image[None].to(device), label[None].to(device)

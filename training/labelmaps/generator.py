@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from training.labelmaps.phantoms import AxonGeometry, draw_axons, render_labels
 from training.labelmaps.shapes import TOLERANCE, Labels
 from training.labelmaps.symmetry import Symmetries
 from training.pictures.sheet import Cell, label_pixels, most_labelled, sheet
+from training.progress import tracked
 
 #: New and original label maps on the sheet, and its columns.
 _SHOWN, _SHOWN_ORIGINALS, _COLUMNS = 24, 8, 8
@@ -195,7 +196,6 @@ def write_labels(
     out: Path,
     command: str = "",
     workers: int = 1,
-    track: Callable[[Iterable[NewLabel]], Iterable[NewLabel]] = iter,
 ) -> None:
     """Write ``labels/``, ``manifest.json`` (the origin of each) and ``sheet.png`` into `out`.
 
@@ -212,7 +212,7 @@ def write_labels(
     cells += [Cell("", (np.zeros((1, 1, 3), np.uint8),))] * (-len(cells) % _COLUMNS)
     with filling(out):
         (out / "labels").mkdir(exist_ok=True)
-        for new in track(maker.many(count, workers)):
+        for new in tracked(maker.many(count, workers), "drawing", count):
             file = f"labels/{new.name}{new.suffix}"
             encoded = maker.originals.in_file_values(new.label) if maker.originals else new.label
             write_image(encoded, out / file)

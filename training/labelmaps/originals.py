@@ -12,6 +12,7 @@ from caps_med.images.labels import like_a_picture, smallest_unsigned
 from training.data.cases import Case
 from training.data.check.check import SAVE_IDS
 from training.data.dataset import Dataset
+from training.progress import tracked
 
 
 class Original(NamedTuple):
@@ -56,7 +57,10 @@ def read_originals(dataset: Dataset) -> Originals:
     if dataset.error:
         raise InvalidInput(f"{root}: holds no label maps in a supported layout. {dataset.error}")
     dataset.require_complete()
-    maps = [Original(case, dataset.read_label(case)) for case in dataset.cases]
+    maps = [
+        Original(case, dataset.read_label(case))
+        for case in tracked(dataset.cases, "reading the label maps")
+    ]
     labelled = tuple(one for one in maps if one.label.array.any())
     if not labelled:
         raise InvalidInput(

@@ -15,9 +15,9 @@ from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, write_image
 from caps_med.images.image import Array
 from training.atomic import write_text
-from training.data.cases import Case, Track
 from training.data.dataset import Dataset
 from training.data.instances import touching_borders
+from training.progress import tracked
 
 ALONE, TOUCHING, BACKGROUND = "alone", "touching", "background"
 #: In the order of the list that is written.
@@ -60,9 +60,7 @@ def patches_of(ids: Array, size: int, random: np.random.Generator) -> Iterator[P
         yield _patch(row, column, size, BACKGROUND)
 
 
-def write_patches(
-    dataset: Dataset, out: Path, size: int, seed: int, track: Track[Case] = iter
-) -> Mapping[str, int]:
+def write_patches(dataset: Dataset, out: Path, size: int, seed: int) -> Mapping[str, int]:
     """Write the patches of all pictures, and ``list.json``, into the empty folder `out`.
 
     After an error it is empty again.
@@ -79,7 +77,7 @@ def write_patches(
     """
     random = np.random.default_rng(seed)
     found: list[tuple[str, str, MedicalImage]] = []
-    for case in track(dataset.require_complete().cases):
+    for case in tracked(dataset.require_complete().cases, "cutting"):
         image, label = dataset.read(case)
         if image.spatial_dims != 2:
             raise InvalidInput(f"{case.name} is a volume: patches are cut from pictures")

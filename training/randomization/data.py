@@ -22,6 +22,7 @@ from training.data.interpretation import Interpretation
 from training.data.layouts import label_maps_alone
 from training.data.layouts.naming import name_of
 from training.data.reading import BrokenCase, encoding_of, read_label
+from training.progress import CHECKING, tracked
 from training.randomization.label_maps import MOST_IDS
 from training.randomization.scheme import LabelScheme, scheme_of
 
@@ -204,7 +205,7 @@ def _stacks(folder: Path) -> tuple[tuple[Stack, ...], tuple[Finding, ...]]:
     """All label maps of a folder, and what is wrong with the others."""
     cases = label_maps_alone(folder)
     stacks, findings = [], []
-    for case in cases.cases if cases else ():
+    for case in tracked(cases.cases if cases else (), CHECKING):
         if case.label.path.name == SCHEME_FILE:
             continue
         try:

@@ -12,7 +12,7 @@ import numpy as np
 from caps_med.images import label_colors
 from caps_med.inference import Model, load_model
 from training.data import Dataset
-from training.data.cases import Case, Track
+from training.data.cases import Case
 from training.data.stacks import LIMITS
 from training.engine.recipe import first_epochs
 from training.evaluation.answers import answered
@@ -29,6 +29,7 @@ from training.evaluation.summary import (
 from training.pictures.figures import curves, strip_plot
 from training.pictures.pixels import as_pixels, case_pictures, data_url
 from training.pictures.reliability import reliability
+from training.progress import tracked
 from training.reports.card import card_rows, class_rows
 from training.reports.page import (
     Example,
@@ -68,7 +69,6 @@ def training_report(
     recipe: Mapping[str, Any],
     scores: Sequence[Mapping[str, float]],
     seed: int = 0,
-    track: Track[Case] = iter,
 ) -> Evaluation | None:
     """Write the report of a finished training of a segmentation model.
 
@@ -85,7 +85,6 @@ def training_report(
         recipe: every value of the training.
         scores: lines of the run's ``scores.jsonl``, one per epoch.
         seed: of the confidence intervals.
-        track: wraps the iteration over the evaluated cases, to show progress.
 
     Returns:
         The evaluation on the held-out cases; None without any.
@@ -97,7 +96,7 @@ def training_report(
     unseen = unseen_by(model, held_out)
     subset, evaluation = dataset.subset(unseen), None
     if subset.cases:
-        evaluation = evaluate(subset, [model], track, seed=seed, members=unseen)
+        evaluation = evaluate(subset, [model], seed=seed, members=unseen)
         own = [n for n in evaluation.summary.notes if n != trained_note(model.bundle.reference)]
         told = held_out_note(evaluation.summary.cases, "case", len(held_out))
         summary = evaluation.summary.model_copy(update={"notes": (told, *own)})
@@ -128,7 +127,7 @@ def _evaluated(evaluation: Evaluation) -> dict[str, Any]:
     cases = {case.name: case for case in evaluation.dataset.cases}
     examples = [
         _example(evaluation, cases[name], f"{title}: {name}, Dice {dice:.3f}")
-        for title, name, dice in chosen
+        for title, name, dice in tracked(chosen, "drawing examples")
     ]
     # a case with labels shows most: the median one, if there is any
     subject = cases[chosen[len(chosen) // 2][1]] if chosen else evaluation.dataset.cases[0]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from caps_med.inference import Model
 from training.data.interpretation import Interpretation
+from training.progress import EVALUATING, tracked
 
 
 class Noted(Protocol):
@@ -39,7 +40,6 @@ class Request:
         predictions: of a segmentation task: name -> folder of label maps that another program has
             predicted.
         changed: of a classification model: images that are changed and attacked.
-        track: wraps an iteration and says what it is, to show progress.
     """
 
     data: Path
@@ -52,11 +52,10 @@ class Request:
     changed: int
     tolerance: float | None
     predictions: Mapping[str, Path]
-    track: Callable[[Iterable[Any], str], Iterable[Any]]
 
     def evaluating(self, items: Iterable[Any]) -> Iterable[Any]:
-        """`items`, with progress."""
-        return self.track(items, "evaluating")
+        """`items`, with progress; for tasks of other packages."""
+        return tracked(items, EVALUATING)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from caps_med.registries import Registry
 from training.data import open_classified, open_dataset
 from training.data.interface import CheckedData, TrainingData
 from training.data.interpretation import Interpretation
-from training.data.opening import Track, open_any
+from training.data.opening import open_any
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,11 @@ def open_data(task: str, data: str | Path, understood: Understanding) -> Trainin
     return OPENINGS[task].open(data, understood)
 
 
-def open_to_check(
-    path: Path, track: Track = iter, interpretation: Interpretation | None = None
-) -> CheckedData:
+def open_to_check(path: Path, interpretation: Interpretation | None = None) -> CheckedData:
     """The data at a path, of whatever task they are.
 
     Args:
-        track, interpretation: see `open_any`.
+        interpretation: see `open_any`.
 
     Raises:
         InvalidInput: the path does not exist.
@@ -93,4 +91,4 @@ def open_to_check(
     for opening in OPENINGS.values():
         if opening.find is not None and (found := opening.find(path)) is not None:
             return found
-    return open_any(path, track, interpretation)
+    return open_any(path, interpretation)

@@ -26,7 +26,6 @@ def evaluate_segmentation(request: Request) -> list[Part]:
     found = evaluate(
         dataset,
         request.models,
-        request.evaluating,
         seed=request.seed,
         tolerance=request.tolerance,
         predictions=request.predictions,

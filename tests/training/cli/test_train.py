@@ -1,11 +1,35 @@
 from __future__ import annotations
 
+import io
+import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from caps_med.cli import progress as cli_progress
+from tests.training.data.pairs import draw_pairs, two_folders
 from tests.waiting import until
+from training.cli.train import train
+from training.data import Preparation
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Data that no other test of this process has checked."""
+    return two_folders("images", "labels")(tmp_path / "data", draw_pairs(6))
+
+
+def trained(data: Path, *more: str) -> Result:
+    """Two steps, in the folder above the data."""
+    places = ("--models", data.parent / "models", "--runs", data.parent / "runs")
+    options = ("--epochs", "1", "--steps", "2", "--batch-size", "1", "--crop", "64", "--atoms", "4")
+    command = ["segmentation", "--data", data, "--name", "mine", *places, *options, *more]
+    return CliRunner().invoke(train, [str(each) for each in command])
 
 
 def started(data: Path, root: Path, *more: str) -> subprocess.Popen[str]:
@@ -33,3 +57,49 @@ def test_ctrl_c_says_in_one_line_how_to_continue(discs: Path, tmp_path: Path) ->
     assert last.endswith("--resume")
     assert "terminating" not in printed
     assert "Traceback" not in printed
+
+
+def test_bars_show_what_is_done_before_and_after_the_epochs(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On standard error, and for programs in the folder of the run."""
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr(cli_progress, "errors", terminal)
+    result = trained(pictures)
+    assert result.exit_code == 0, result.output
+    phases = ["checking the data", "preparing the data", "scoring on what is held out",
+              "evaluating"]  # fmt: skip
+    shown = screen.getvalue()
+    places = [shown.index(phase) for phase in phases]
+    assert places == sorted(places) and "6/6" in shown
+    assert not any(phase in result.stdout for phase in phases)
+    file = pictures.parent / "runs" / "mine" / "progress.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    told = [line["phase"] for line in lines if "phase" in line]
+    assert list(dict.fromkeys(told))[:4] == phases
+    assert {"phase": "preparing the data", "step": 0, "steps": 6}.items() <= lines[1].items()
+
+
+def test_no_bar_where_there_is_no_terminal(pictures: Path) -> None:
+    result = trained(pictures)
+    assert result.exit_code == 0, result.output
+    assert "the data" not in result.stderr
+
+
+def test_ctrl_c_while_data_are_prepared_leaves_nothing(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels, done = Preparation.labels, list[object]()
+
+    def pressed(self: Preparation, label: object) -> object:
+        done.append(label)
+        if len(done) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return labels(self, label)  # type: ignore[arg-type]  # passed on
+
+    monkeypatch.setattr(Preparation, "labels", pressed)
+    result = trained(pictures)
+    assert result.exit_code == 130
+    assert "stopped before the end of the first epoch; start again with:" in result.output
+    assert not (pictures.parent / "runs" / "mine").exists()

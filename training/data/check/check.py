@@ -17,7 +17,7 @@ import numpy as np
 
 from caps_med.images import MedicalImage, SliceStack
 from caps_med.images.labels import WHITES, like_a_picture
-from training.data.cases import Case, Cases, FileRef, Track
+from training.data.cases import Case, Cases, FileRef
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.findings import Consistency, Finding, card_findings, finding
 from training.data.check.instances import InstanceSurvey
@@ -26,6 +26,7 @@ from training.data.reading import BrokenCase, encoding_of, read_case
 from training.data.samples import hold_out, validation_part
 from training.data.unsupported import what_and_fix
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
+from training.progress import CHECKING, tracked
 
 #: What to do with a label map that is an image in truth.
 SAVE_IDS = "save label ids: 0, 1, 2, ..."
@@ -65,20 +66,19 @@ class Report:
     contents: tuple[Content, ...]
 
 
-def check(cases: Cases, subsets: Sequence[Cases] = (), track: Track[Case] = iter) -> Report:
+def check(cases: Cases, subsets: Sequence[Cases] = ()) -> Report:
     """Check a data set, reading every file once and keeping one case in memory at a time.
 
     Args:
         cases: the whole data set.
         subsets: subsets that need their own card.
-        track: wraps the iteration over cases to show progress.
 
     Returns:
         A report whose `contents` belong to the whole, then to each subset.
     """
     survey = _Survey(cases, subsets)
     with quiet_libraries():
-        for case in track(cases.cases):
+        for case in tracked(cases.cases, CHECKING):
             survey.add(case)
     return survey.report()
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from caps_med.errors import CapsMedError, NotFinite
 from caps_med.images import MedicalImage
 from caps_med.preprocessing import picture_of, single_slice_plane
-from training.data.cases import FileRef, Track
+from training.data.cases import FileRef
 from training.data.check.card import Extent, display_geometry, extent_of
 from training.data.check.check import quiet_libraries
 from training.data.check.findings import Finding, finding
@@ -24,6 +24,7 @@ from training.data.classified.images import ClassifiedImage, ClassifiedImages
 from training.data.classified.reading import read
 from training.data.classified.sheet import ClassSheet
 from training.data.unsupported import what_and_fix
+from training.progress import CHECKING, tracked
 
 #: The largest class has over this many times the images of the smallest.
 IMBALANCE = 10
@@ -81,11 +82,11 @@ class ClassReport:
     sheet: MedicalImage | None
 
 
-def check(dataset: ClassifiedImages, track: Track[ClassifiedImage] = iter) -> ClassReport:
+def check(dataset: ClassifiedImages) -> ClassReport:
     """Read every image once, keeping one in memory at a time."""
     survey = _Survey(dataset)
     with quiet_libraries():
-        for image in track(dataset.images):
+        for image in tracked(dataset.images, CHECKING):
             survey.add(image)
     return survey.report()
 

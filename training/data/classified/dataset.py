@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.images import LabelCode, MedicalImage
-from training.data.cases import Track
 from training.data.check.check import quiet_libraries
 from training.data.check.findings import Finding
 from training.data.classified.check import ClassCard, ClassReport, check
@@ -32,11 +31,10 @@ class ClassifiedDataset(ClassifiedImages):
     """
 
     data: str = ""
-    _track: Track[ClassifiedImage] = field(default=iter, repr=False, compare=False)
 
     @cached_property
     def _report(self) -> ClassReport:
-        return check(self, self._track)
+        return check(self)
 
     @property
     def codes(self) -> Mapping[int, LabelCode]:
@@ -87,9 +85,7 @@ class ClassifiedDataset(ClassifiedImages):
 _opened: Opened[ClassifiedDataset] = Opened(ClassifiedImages)
 
 
-def find_classified(
-    path: Path, layouts: Sequence[Layout] = LAYOUTS, track: Track[ClassifiedImage] = iter
-) -> ClassifiedDataset | None:
+def find_classified(path: Path, layouts: Sequence[Layout] = LAYOUTS) -> ClassifiedDataset | None:
     """The classified images at a path, checked when first needed; None if no layout applies.
 
     Opening it again in the same process returns the same object while its files are unchanged.
@@ -105,7 +101,7 @@ def find_classified(
     return _opened.same_or(
         str(path.absolute()),
         found,
-        lambda: ClassifiedDataset(**known, data=str(path), _track=track),
+        lambda: ClassifiedDataset(**known, data=str(path)),
     )
 
 

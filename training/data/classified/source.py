@@ -22,10 +22,11 @@ from caps_med.disk import reserve
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.preprocessing import PicturePreprocessing, unit_pictures
 from caps_med.wording import counted
-from training.atomic import emptied, write_text
+from training.atomic import refilled, write_text
 from training.data.classified.dataset import ClassifiedDataset
 from training.data.classified.images import ClassifiedImage
 from training.data.classified.split import folds_of, hold_out_share, strata_of
+from training.progress import PREPARING, tracked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -218,16 +219,16 @@ def _prepared(
         "images": _digest(images),
     }
     if not manifest.is_file() or json.loads(manifest.read_text()) != made_of:
-        emptied(store, manifest)
-        shape = (len(images), preparation.channels, *preparation.size)
-        pictures = np.lib.format.open_memmap(file, "w+", np.uint8, shape)
-        reserve(file)
-        for number, image in enumerate(images):
-            try:
-                pictures[number] = preparation(dataset.read(image))
-            except CapsMedError as error:
-                raise InvalidInput(f"{image.image}: {error}") from error
-        pictures.flush()
-        write_text(manifest, json.dumps(made_of))
+        with refilled(store, manifest):
+            shape = (len(images), preparation.channels, *preparation.size)
+            pictures = np.lib.format.open_memmap(file, "w+", np.uint8, shape)
+            reserve(file)
+            for number, image in enumerate(tracked(images, PREPARING)):
+                try:
+                    pictures[number] = preparation(dataset.read(image))
+                except CapsMedError as error:
+                    raise InvalidInput(f"{image.image}: {error}") from error
+            pictures.flush()
+            write_text(manifest, json.dumps(made_of))
     found: Bytes = np.load(file, mmap_mode="r")
     return found

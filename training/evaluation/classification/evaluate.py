@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -36,6 +35,7 @@ from training.evaluation.statistics import (
     verdict_of,
 )
 from training.evaluation.summary import Row, Summary
+from training.progress import EVALUATING, tracked
 
 #: Images of one pass.
 BATCH = 64
@@ -51,8 +51,6 @@ OVERALL = {
 }
 #: Measures of each class.
 OF_CLASSES = ("sensitivity", "specificity", "auroc", "average_precision")
-
-Track: TypeAlias = Callable[[Iterable[ClassifiedImage]], Iterable[ClassifiedImage]]
 
 
 class _Section(BaseModel):
@@ -147,7 +145,6 @@ class ClassificationEvaluation:
 def evaluate_classification(
     dataset: ClassifiedDataset,
     models: Sequence[Model],
-    track: Track = iter,
     seed: int = 0,
     members: Mapping[str, Model] = MappingProxyType({}),
 ) -> ClassificationEvaluation:
@@ -155,7 +152,6 @@ def evaluate_classification(
 
     Args:
         models: of the same classes.
-        track: wraps the iteration over images, to show progress.
         seed: of the bootstrap.
         members: name of an image -> what classifies it in place of the first model: of the networks
             of a cross-validation the one that has not seen it.
@@ -178,7 +174,7 @@ def evaluate_classification(
     targets = targets_of(dataset, images, names)
     groups = [image.group for image in images]
     weights = resamples(groups, seed)
-    told = probabilities_of(dataset, images, models, track)
+    told = probabilities_of(dataset, images, models)
     for member in {id(one): one for one in members.values() if one is not models[0]}.values():
         places = [k for k, image in enumerate(images) if members.get(image.name) is member]
         if places:
@@ -262,7 +258,6 @@ def probabilities_of(
     dataset: ClassifiedDataset,
     images: Sequence[ClassifiedImage],
     models: Sequence[Model],
-    track: Track = iter,
 ) -> list[Floats]:
     """Probabilities ``[N, J]`` of each model; every image is read once.
 
@@ -281,7 +276,7 @@ def probabilities_of(
                 answers.append(calibrated(scores, model.classifier.spec).cpu().numpy())
             pictures.clear()
 
-    for image in track(images):
+    for image in tracked(images, EVALUATING):
         inputs = inputs_of(models, dataset, image)
         for pictures, picture in zip(waiting, inputs, strict=True):
             pictures.append(picture)

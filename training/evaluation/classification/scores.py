@@ -15,6 +15,7 @@ from caps_med.networks import ClassificationNetwork
 from caps_med.preprocessing import unit_pictures
 from training.data.classified.source import Pictures
 from training.evaluation.classification.measures import Answers, accuracies
+from training.progress import SCORING, tracked
 
 #: Pictures of one forward pass, by kind of device.
 BATCH = {"cpu": 64, "cuda": 256}
@@ -64,7 +65,7 @@ def _of_batches(
     network.eval()
     found, size = [], BATCH[device.type]
     with torch.inference_mode():
-        for start in range(0, len(pictures), size):
+        for start in tracked(range(0, len(pictures), size), SCORING):
             batch, _ = pictures.batch(range(start, min(start + size, len(pictures))))
             measured = measure(unit_pictures(torch.from_numpy(batch).to(device)))
             found.append([one.cpu() for one in measured])

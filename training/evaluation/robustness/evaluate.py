@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ from training.evaluation.statistics import (
     resamples,
     verdict_of,
 )
+from training.progress import tracked
 
 #: Images unless another number is given, and largest changes of a pixel.
 IMAGES, EPSILONS = 200, (0.02, 0.05, 0.1, 0.2)
@@ -67,9 +68,6 @@ class Trial(NamedTuple):
 
 
 CLEAN = Trial("clean")
-
-T = TypeVar("T")
-Track: TypeAlias = Callable[[Sequence[T]], Iterable[T]]
 
 
 @dataclass
@@ -101,7 +99,6 @@ class _Subject:
 def evaluate_robustness(
     dataset: ClassifiedDataset,
     models: Sequence[Model],
-    track: Track[tuple[_Subject, Trial]] = iter,
     images: int = IMAGES,
     seed: int = 0,
 ) -> RobustnessSummary:
@@ -111,7 +108,6 @@ def evaluate_robustness(
 
     Args:
         models: of the same classes, exactly one of which each image belongs to.
-        track: wraps the iteration over models and changes, to show progress.
         images: at most so many are taken, at random.
         seed: of that choice, of all changes and of the bootstrap.
 
@@ -130,7 +126,9 @@ def evaluate_robustness(
     weights = resamples(groups, seed)
     for subject in subjects:
         subject.found[CLEAN] = subject.right(subject.pictures)[None]
-    for subject, trial in track(list(itertools.product(subjects, _trials(subjects)))):
+    for subject, trial in tracked(
+        list(itertools.product(subjects, _trials(subjects))), "changing and attacking"
+    ):
         found = _tried(subject, subjects, trial, seed)
         if found is not None:
             subject.found[trial] = found

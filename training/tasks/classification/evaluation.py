@@ -23,13 +23,12 @@ def evaluate_classification(request: Request) -> list[Part]:
     from training.reports.classification import classification_report
 
     dataset, models, out = open_classified(request.data), request.models, request.out
-    found = evaluate.evaluate_classification(dataset, models, request.evaluating, seed=request.seed)
+    found = evaluate.evaluate_classification(dataset, models, seed=request.seed)
     parts, robustness = [Part(found.summary, _tables(found.summary))], None
     if request.changed:
         robustness = evaluate_robustness(
             dataset,
             models,
-            lambda items: request.track(items, "changing and attacking"),
             request.changed,
             request.seed,
         )

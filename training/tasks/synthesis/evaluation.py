@@ -17,7 +17,6 @@ def evaluate_synthesis(request: Request) -> list[Part]:
     found = synthesis.evaluate_synthesis(
         open_dataset(request.data, interpretation=request.interpretation),
         request.models,
-        request.evaluating,
         seed=request.seed,
         images=request.images,
         segmenter=request.segmenter,
