@@ -141,7 +141,10 @@ class LabelMaker:
 
     def many(self, count: int, workers: int = 1) -> Iterator[NewLabel]:
         """The first `count` label maps in order, drawn by `workers` threads."""
-        with ThreadPoolExecutor(max(1, workers)) as pool:
+        if workers <= 1:  # Ctrl-C stops this thread at once; another would finish its map
+            yield from map(self.draw, range(count))
+            return
+        with ThreadPoolExecutor(workers) as pool:
             yield from pool.map(self.draw, range(count))
 
 

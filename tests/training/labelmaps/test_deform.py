@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from training.labelmaps.deform import (
     deform,
     join,
 )
-from training.labelmaps.generator import LabelMaker, write_labels
+from training.labelmaps.generator import LabelMaker, NewLabel, write_labels
 from training.labelmaps.originals import read_originals
 from training.labelmaps.phantoms import axon_phantom, axon_phantoms
 from training.labelmaps.shapes import Labels, Shapes
@@ -222,6 +223,26 @@ def test_ids_above_255_that_only_some_of_the_maps_have() -> None:
     sampler = LabelMapSampler(originals, tolerance=2)
     drawn = [sampler.draw(number)[0] for number in range(4)]
     assert {int(i) for label in drawn for i in np.unique(label)} == {0, 7, 300}
+
+
+def test_ctrl_c_does_not_wait_for_the_label_map_that_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a large volume takes minutes."""
+    drawn = list[int]()
+
+    def draw(self: LabelMaker, number: int) -> NewLabel:
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(10):  # Python looks for signals here
+            pass
+        drawn.append(number)
+        raise AssertionError
+
+    monkeypatch.setattr(LabelMaker, "draw", draw)
+    with pytest.raises(KeyboardInterrupt):
+        write_labels(LabelMaker(0, None, None, size=48), 3, tmp_path / "out")
+    assert not drawn
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_spline_model_draws_any_id(tmp_path: Path) -> None:
