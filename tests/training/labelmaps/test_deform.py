@@ -12,6 +12,8 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
+import torch
+from monai.networks.layers import GaussianFilter
 from PIL import Image
 from scipy import ndimage
 from typer.testing import CliRunner
@@ -29,6 +31,8 @@ from training.labelmaps.deform import (
     SIMILAR,
     ImplausibleShapes,
     LabelMapSampler,
+    _Elastic3D,
+    _signed_distance,
     blend,
     deform,
     join,
@@ -375,3 +379,26 @@ def test_the_spline_model_knows_one_class(tmp_path: Path) -> None:
     Image.fromarray(two).save(tmp_path / "labels" / "a.png")
     _, error = run("--like", tmp_path, "--count", 1, "--kind", "axons", "--out", tmp_path / "out")
     assert "pictures of one class" in str(error)
+
+
+@pytest.mark.parametrize("voxel", [(1.0, 1.0, 1.0), (1.0, 2.0, 3.5)])
+def test_noise_is_blurred_as_by_monai(voxel: tuple[float, ...]) -> None:
+    noise = np.random.default_rng(0).uniform(-1, 1, (3, 12, 20, 9)).astype(np.float32)
+    elastic = _Elastic3D(voxel, sigma_range=(5, 5), magnitude_range=(1, 1))
+    elastic.sigma = 5.0
+    expected = GaussianFilter(3, [5 / size for size in voxel], 3.0)(torch.from_numpy(noise)[None])
+    np.testing.assert_allclose(elastic._blurred(noise), expected[0], atol=1e-7)
+
+
+@pytest.mark.parametrize("spacing", [None, (1.0, 2.0, 3.5)])
+def test_signed_distances_are_those_of_the_whole_map(spacing: tuple[float, ...] | None) -> None:
+    random = np.random.default_rng(0)
+    for threshold in (0.45, 0.5, 0.53, 0.55):
+        mask = ndimage.gaussian_filter(random.random((14, 19, 11)), 2) > threshold
+        mask[:, :5] = False  # an object that does not fill its map
+        if not mask.any():
+            continue
+        inside, outside = (
+            ndimage.distance_transform_edt(part, sampling=spacing) for part in (mask, ~mask)
+        )
+        assert np.array_equal(_signed_distance(mask, spacing), inside - outside)
