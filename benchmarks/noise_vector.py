@@ -34,7 +34,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "weak": ("the same, weak discriminator, SSIM", ALONE),
     "diverse": ("and a diversity term (0.1)", {**ALONE, "diversity_weight": 0.1}),
     "looks": ("and a style code in z instead", {**ALONE, "style_weight": 0.15}),
-    "looks-field": ("style code, field noise, texture: the default", {}),
+    "looks-field": ("style code, field noise, texture", {"adversarial_weight": 0.03}),
 }
 SAME = {"epochs": 8, "steps": 50, "crop": 64, "batch_size": 4}
 

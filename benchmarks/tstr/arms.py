@@ -71,8 +71,10 @@ class Sizes:
     tested: int = 64
 
 
-def samples_of(arm: Arm, sizes: Sizes, seed: int, model_of: ModelOf) -> list[Sample]:
-    """What an arm learns from in one repetition.
+def samples_of(
+    arm: Arm, sizes: Sizes, seed: int, model_of: ModelOf, new: int = data.NEW
+) -> list[Sample]:
+    """What an arm learns from in one repetition, new label maps being those of the seed `new`.
 
     Where real and synthetic images are mixed, the real ones are repeated until a quarter of all is
     real: of 8 beside 300, a network would hardly see the real ones.
@@ -83,7 +85,7 @@ def samples_of(arm: Arm, sizes: Sizes, seed: int, model_of: ModelOf) -> list[Sam
         return [*real, *data.real_samples(data.MORE, count)]
     if arm.generator is None:
         return real
-    labels = _label_maps(arm.labels, count, sizes.real)
+    labels = _label_maps(arm.labels, count, sizes.real, new)
     added = synthesized(model_of(arm.generator), labels, seed)
     return [*real * max(1, round(count / BESIDE_REAL / max(1, len(real)))), *added]
 
@@ -99,7 +101,7 @@ def synthesized(model: Model, labels: Sequence[np.ndarray], seed: int) -> list[S
     return found
 
 
-def _label_maps(which: str, count: int, real: int) -> list[np.ndarray]:
+def _label_maps(which: str, count: int, real: int, new: int) -> list[np.ndarray]:
     if which == "new":
-        return [data.label_map(data.NEW, case) for case in range(count)]
+        return [data.label_map(new, case) for case in range(count)]
     return [data.label_map(data.REAL, case % real) for case in range(count)]

@@ -14,6 +14,9 @@ from training.labelmaps.phantoms import LABELS, axon_phantom
 #: Seeds of the phantoms: those to learn from, to test on, geometries without an image, more real
 #: ones to learn from, and real ones that stand in the place of synthetic ones.
 REAL, TEST, NEW, MORE, OTHER = 1, 2, 3, 4, 5
+#: In place of `NEW` and `TEST` where a recipe is chosen, so that none is chosen by what it is
+#: tested on.
+CHOICE_NEW, CHOICE_TEST = 9021, 9022
 SCALE = Normalization()
 
 

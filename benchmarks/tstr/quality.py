@@ -41,33 +41,41 @@ class Quality(BaseModel):
     histogram: float
 
 
-def quality_of(model: Model, judge: SegmentationNetwork, maps: int) -> Quality:
-    """Measured on `maps` new label maps."""
-    labels = [data.label_map(data.NEW, case) for case in range(maps)]
+def quality_of(
+    model: Model,
+    judge: SegmentationNetwork,
+    maps: int,
+    new: int = data.NEW,
+    test: int = data.TEST,
+) -> Quality:
+    """Measured on `maps` label maps of the seed `new`, by real images of the seed `test`."""
+    labels = [data.label_map(new, case) for case in range(maps)]
     return _measured(
         synthesized(model, labels, seed=9),
         judge,
+        test,
         parameters=sum(p.numel() for p in model.network.parameters()),
-        diversity=diversity_of(model, max(2, maps // 8)),
+        diversity=diversity_of(model, max(2, maps // 8), test),
     )
 
 
 def quality_of_real(judge: SegmentationNetwork, maps: int) -> Quality:
     """What a perfect generator would come to: `maps` real images as if they were synthetic."""
     samples = data.real_samples(data.OTHER, maps)
-    return _measured(samples, judge, parameters=0, diversity=dict.fromkeys(DISTANCES, 1.0))
+    return _measured(
+        samples, judge, data.TEST, parameters=0, diversity=dict.fromkeys(DISTANCES, 1.0)
+    )
 
 
 def _measured(
     samples: Sequence[Sample],
     judge: SegmentationNetwork,
+    test: int,
     parameters: int,
     diversity: dict[str, float],
 ) -> Quality:
     sets = ImageSet(), ImageSet()
-    for images, kept in zip(
-        (samples, data.real_samples(data.TEST, len(samples))), sets, strict=True
-    ):
+    for images, kept in zip((samples, data.real_samples(test, len(samples))), sets, strict=True):
         for sample in images:
             kept.add(np.asarray(sample["image"], np.float32))
     return Quality(
@@ -78,10 +86,10 @@ def _measured(
     )
 
 
-def diversity_of(model: Model, maps: int) -> dict[str, float]:
+def diversity_of(model: Model, maps: int, test: int = data.TEST) -> dict[str, float]:
     """Distance -> synthetic over real, on label maps that have real repeats."""
-    real = [data.repeats(data.TEST, case, REPEATS) for case in range(maps)]
-    labels = [data.label_map(data.TEST, case) for case in range(maps)]
+    real = [data.repeats(test, case, REPEATS) for case in range(maps)]
+    labels = [data.label_map(test, case) for case in range(maps)]
     made = [
         [
             np.asarray(s["image"], np.float32)

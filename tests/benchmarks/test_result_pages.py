@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks import adversarial_weight
 from benchmarks.annotation import tables
 from benchmarks.tstr.arms import Sizes
 from benchmarks.tstr.results import Results
@@ -29,6 +30,12 @@ def test_corrections() -> None:
 def test_synthetic_pictures() -> None:
     found = (ROOT / "benchmarks/results/tstr.json").read_text()
     check("train-on-synthetic.md", table_of_pictures(Results.model_validate_json(found), Sizes()))
+
+
+def test_weights_of_the_adversarial_loss() -> None:
+    found = (ROOT / "benchmarks/results/adversarial-weight.json").read_text()
+    results = Results.model_validate_json(found)
+    check("train-on-synthetic.md", "\n".join(adversarial_weight.table(results)))
 
 
 def test_synthetic_volumes() -> None:
