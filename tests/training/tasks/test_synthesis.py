@@ -289,7 +289,7 @@ def test_a_judge_holds_the_geometry(axons: Path, tmp_path: Path, store: Path, mo
 
 
 def test_pix2pix_has_its_own_recipe(axons: Path) -> None:
-    chosen = recipe(axons, network="pix2pix")
+    chosen = SynthesisRecipe(data=str(axons), seed=0, network="pix2pix")
     assert (chosen.discriminator, chosen.style_weight, chosen.texture_weight) == ("patch", 0, 0)
     assert chosen.l1_weight / chosen.adversarial_weight == pytest.approx(100)  # as published
     assert recipe(axons, network="pix2pix", discriminator="capsule").discriminator == "capsule"
