@@ -180,25 +180,28 @@ def class_folders(folder: Path) -> ClassifiedImages | None:
     """
     if not folder.is_dir() or _pair_names(folder):
         return None
-    divided = [f for f in visible_folders(folder) if f.name.lower() in PARTS]
-    parts = [(f, PARTS[f.name.lower()]) for f in divided] if divided else [(folder, None)]
-    classes = dict.fromkeys(f.name for parent, _ in parts for f in visible_folders(parent))
+    inside = visible_folders(folder)
+    parts = [f for f in inside if f.name.lower() in PARTS]
+    classes: list[tuple[Path, Part | None]] = [
+        (each, PARTS[part.name.lower()]) for part in parts for each in visible_folders(part)
+    ]
+    if not parts:
+        classes = [(each, None) for each in inside]
     found: list[Found] = []
     unusable: list[Unpaired] = []
     masks: list[Path] = []
-    for parent, part in parts:
-        for each in visible_folders(parent):
-            inside, labels = pair_in(each) or (each, None)
-            files, bad = entries(inside)
-            unusable += bad
-            masks += [e.path for e in entries(labels)[0]] if labels else []
-            stems = {entry.stem for entry in files}
-            masks += (e.path for e in files if _is_mask(e.stem, stems))
-            images = (e.path for e in files if not _is_mask(e.stem, stems))
-            found += [_of_folder(path, each, inside, folder, part) for path in images]
-    if not found or len(classes) < 2 - bool(divided):
+    for each, part in classes:
+        pictures, labels = pair_in(each) or (each, None)
+        files, bad = entries(pictures)
+        unusable += bad
+        masks += [e.path for e in entries(labels)[0]] if labels else []
+        stems = {entry.stem for entry in files}
+        masks += (e.path for e in files if _is_mask(e.stem, stems))
+        images = (e.path for e in files if not _is_mask(e.stem, stems))
+        found += [_of_folder(path, each, pictures, folder, part) for path in images]
+    names = sorted(dict.fromkeys(each.name for each, _ in classes), key=natural)
+    if not found or len(names) < 2 - bool(parts):
         return None
-    names = sorted(classes, key=natural)
     layout = collected(folder, "a folder per class", found, names, unusable)
     return replace(layout, strangers=tuple(masks))
 
