@@ -27,13 +27,13 @@ class Interpretation:
         instances: what label ids are learned as; see `Cases.instances`.
         labels: label id -> name; takes precedence over names in the data.
         channels: names of the image channels, in order; empty for those in the data.
-        ignored: see `Cases.ignored`.
+        ignored: see `Cases.ignored`; an id, or the name that the data give it, in lower case.
     """
 
     instances: Instances | None = None
     labels: Mapping[int, str] = field(default_factory=dict)
     channels: tuple[str, ...] = ()
-    ignored: int | None = None
+    ignored: int | str | None = None
 
     @classmethod
     def parse(
@@ -85,8 +85,13 @@ class Interpretation:
             labels=dict(sorted(labels.items())),
             channels=self.channels or cases.channels,
             chosen_channels=bool(self.channels),
-            ignored=self.ignored,
+            ignored=self._ignored_in(cases.labels),
         )
+
+    def _ignored_in(self, labels: Mapping[int, str]) -> int | None:
+        if not isinstance(self.ignored, str):
+            return self.ignored
+        return next((i for i, name in labels.items() if name.casefold() == self.ignored), None)
 
 
 def check_names(labels: Mapping[int, str]) -> None:

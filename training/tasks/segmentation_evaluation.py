@@ -10,7 +10,6 @@ from caps_med.wording import counted
 from training.tasks.evaluating import Part, Request, Table
 
 if TYPE_CHECKING:
-    from training.data.interpretation import Interpretation
     from training.evaluation.statistics import Spread
     from training.evaluation.summary import ClassSummary, SegmentationSummary
 
@@ -18,11 +17,15 @@ if TYPE_CHECKING:
 def evaluate_segmentation(request: Request) -> list[Part]:
     """Score the models, and write cases.csv, summary.json and report.html."""
     from training.data import open_dataset
+    from training.data.cases import IGNORE
     from training.evaluation.segmentation import evaluate
     from training.evaluation.summary import write_results
     from training.reports.segmentation import evaluation_report
 
-    dataset = open_dataset(request.data, interpretation=_with_ignored(request))
+    interpretation = request.interpretation
+    if interpretation.ignored is None:
+        interpretation = replace(interpretation, ignored=IGNORE)
+    dataset = open_dataset(request.data, interpretation=interpretation)
     found = evaluate(
         dataset,
         request.models,
@@ -33,18 +36,6 @@ def evaluate_segmentation(request: Request) -> list[Part]:
     write_results(found.rows, found.summary, request.out)
     evaluation_report(request.out / "report.html", found)
     return [Part(found.summary, list(_tables(found.summary)))]
-
-
-def _with_ignored(request: Request) -> Interpretation:
-    """The interpretation, with the label that the data call ignore unless the user names one."""
-    from training.data import open_dataset
-    from training.data.cases import IGNORE
-
-    if request.interpretation.ignored is not None:
-        return request.interpretation
-    names = open_dataset(request.data).labels
-    ignored = next((i for i, name in names.items() if name.casefold() == IGNORE), None)
-    return replace(request.interpretation, ignored=ignored)
 
 
 def _tables(summary: SegmentationSummary) -> Iterator[Table]:
