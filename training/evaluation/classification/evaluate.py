@@ -174,12 +174,7 @@ def evaluate_classification(
     targets = targets_of(dataset, images, names)
     groups = [image.group for image in images]
     weights = resamples(groups, seed)
-    told = probabilities_of(dataset, images, models)
-    for member in {id(one): one for one in members.values() if one is not models[0]}.values():
-        places = [k for k, image in enumerate(images) if members.get(image.name) is member]
-        if places:
-            chosen = [images[k] for k in places]
-            (told[0][places],) = probabilities_of(dataset, chosen, [member])
+    told = probabilities_of(dataset, images, models, members)
     answers = [
         Answers(probabilities, targets, model.classifier.spec.exclusive)
         for model, probabilities in zip(models, told, strict=True)
@@ -258,33 +253,60 @@ def probabilities_of(
     dataset: ClassifiedDataset,
     images: Sequence[ClassifiedImage],
     models: Sequence[Model],
+    members: Mapping[str, Model] = MappingProxyType({}),
 ) -> list[Floats]:
     """Probabilities ``[N, J]`` of each model; every image is read once.
+
+    Args:
+        members: as of `evaluate_classification`.
 
     Raises:
         InvalidInput: an image cannot be read.
     """
-    waiting: list[list[torch.Tensor]] = [[] for _ in models]
-    found: list[list[Floats]] = [[] for _ in models]
+    own = {id(member): _Batches(member) for member in members.values()}
+    first, *others = map(_Batches, models)
+    for place, image in enumerate(tracked(images, EVALUATING)):
+        member = members.get(image.name)
+        asked = [first if member is None else own[id(member)], *others]
+        inputs = inputs_of([one.model for one in asked], dataset, image)
+        for one, picture in zip(asked, inputs, strict=True):
+            one.add(place, picture)
+    return [_in_order([first, *own.values()]), *(_in_order([one]) for one in others)]
 
-    def flush() -> None:
-        for model, pictures, answers in zip(models, waiting, found, strict=True):
-            network = model.classifier.network
-            with torch.inference_mode():
-                batch = torch.cat(pictures).to(device_of(network))
-                scores, _ = network.classify_together(batch)
-                answers.append(calibrated(scores, model.classifier.spec).cpu().numpy())
-            pictures.clear()
 
-    for image in tracked(images, EVALUATING):
-        inputs = inputs_of(models, dataset, image)
-        for pictures, picture in zip(waiting, inputs, strict=True):
-            pictures.append(picture)
-        if len(waiting[0]) == BATCH:
-            flush()
-    if waiting[0]:
-        flush()
-    return [np.concatenate(parts) for parts in found]
+class _Batches:
+    """Pictures that a model classifies a batch at a time, and their places among all."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.places: list[int] = []
+        self.found: list[Floats] = []
+        self._waiting: list[torch.Tensor] = []
+
+    def add(self, place: int, picture: torch.Tensor) -> None:
+        self.places.append(place)
+        self._waiting.append(picture)
+        if len(self._waiting) == BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Classify those that wait."""
+        if not self._waiting:
+            return
+        network = self.model.classifier.network
+        with torch.inference_mode():
+            batch = torch.cat(self._waiting).to(device_of(network))
+            scores, _ = network.classify_together(batch)
+            self.found.append(calibrated(scores, self.model.classifier.spec).cpu().numpy())
+        self._waiting.clear()
+
+
+def _in_order(batches: Sequence[_Batches]) -> Floats:
+    """What was found, in the order of places."""
+    for one in batches:
+        one.flush()
+    found = np.concatenate([part for one in batches for part in one.found])
+    return found[np.argsort([place for one in batches for place in one.places])]
 
 
 def _measures(model: Model, answers: Answers, found: Resampled) -> ModelMeasures:
