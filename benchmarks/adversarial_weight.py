@@ -20,19 +20,18 @@ from pathlib import Path
 import torch
 
 from benchmarks.options import benchmark_parser
-from benchmarks.tstr.arms import ARMS, PLAIN, Sizes, samples_of
+from benchmarks.tstr.arms import ARMS, Sizes, samples_of
 from benchmarks.tstr.data import CHOICE_NEW, CHOICE_TEST, real_samples
 from benchmarks.tstr.generators import trained
 from benchmarks.tstr.quality import quality_of
-from benchmarks.tstr.results import Results, opened, summary, write_page
-from benchmarks.tstr.segmenter import dice_of_each, judge, train
+from benchmarks.tstr.results import NAMES, Results, opened, summary, write_page
+from benchmarks.tstr.segmenter import STEPS, dice_of_each, judge, train
 from caps_med.inference import Model
 
 ROOT = Path(__file__).parent.parent
 #: The text between these lines of the page is replaced.
 MARKS = "<!-- adversarial weight -->", "<!-- end of adversarial weight -->"
 SEEDS = 0, 1, 2
-STEPS = 600
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Trial:
     Attributes:
         network: see `training.tasks.synthesis.SynthesisRecipe`.
         weight: of the adversarial loss.
-        rate: learning rate; the network's own, if it is the default.
+        rate: learning rate.
         seed: of the training.
         used: whether a segmentation is trained on its images, too.
     """
@@ -77,7 +76,6 @@ TRIALS = (
     Trial("capspix2pix-plain", 0.1, 2e-4, used=True),
     Trial("capspix2pix-plain", 0.1, 5e-4, used=True),
 )
-_TITLES = {"capspix2pix": "CapsPix2Pix", "capspix2pix-plain": PLAIN}
 
 
 def main() -> None:
@@ -85,7 +83,7 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(options.threads)
     results = opened(options.out, {"steps": str(STEPS)})
-    segmenter = judge(options.work / "judge.safetensors", 2000, 200)
+    segmenter = judge(options.work / "judge.safetensors")
     sizes = Sizes()
     for trial in TRIALS:
         model = trained(trial.name, options.work, sizes.real, trial.settings, options.threads)
@@ -119,7 +117,7 @@ def table(results: Results) -> Iterator[str]:
             spread, means = found
             dice = f"{spread.text(3, interval=True)}; {', '.join(f'{m:.3f}' for m in means)}"
         yield (
-            f"| {_TITLES[trial.network]} | {trial.weight:g} | {trial.rate:g} | {trial.seed} | "
+            f"| {NAMES[trial.network]} | {trial.weight:g} | {trial.rate:g} | {trial.seed} | "
             f"{quality.geometry:.3f} | {quality.frechet:.1f} | {quality.mmd:.2f} | "
             f"{quality.diversity['structure']:.2f} | {dice} |"
         )

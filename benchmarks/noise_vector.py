@@ -43,7 +43,7 @@ def main() -> None:
     """Train what is missing, measure, print and write the table."""
     options = _options()
     torch.set_num_threads(options.threads)
-    segmenter = judge(options.work / "judge.safetensors", 2000, 200)
+    segmenter = judge(options.work / "judge.safetensors")
     found, models = {}, {}
     for name, (title, changes) in VARIANTS.items():
         settings = [f"{key}={value}" for key, value in {**SAME, **changes}.items()]

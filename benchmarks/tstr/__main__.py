@@ -35,7 +35,14 @@ from benchmarks.tstr.arms import ARMS, ModelOf, Sizes, samples_of
 from benchmarks.tstr.generators import cost_of, trained
 from benchmarks.tstr.quality import quality_of, quality_of_real
 from benchmarks.tstr.results import MARKS, Results, opened, table, write_page
-from benchmarks.tstr.segmenter import dice_of_each, judge, train
+from benchmarks.tstr.segmenter import (
+    JUDGE_IMAGES,
+    JUDGE_STEPS,
+    STEPS,
+    dice_of_each,
+    judge,
+    train,
+)
 from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
 
@@ -121,9 +128,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--docs", type=Path, default=ROOT / "docs" / "results" / "train-on-synthetic.md"
     )
-    parser.add_argument("--steps", type=int, default=600, help="of each U-Net")
-    parser.add_argument("--judge-steps", type=int, default=2000)
-    parser.add_argument("--judge-images", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=STEPS, help="of each U-Net")
+    parser.add_argument("--judge-steps", type=int, default=JUDGE_STEPS)
+    parser.add_argument("--judge-images", type=int, default=JUDGE_IMAGES)
     parser.add_argument("--real", type=int, default=8, help="labelled images to learn from")
     parser.add_argument("--synthetic", type=int, default=100, help="of each kind of labels")
     parser.add_argument("--tested", type=int, default=64)

@@ -19,7 +19,7 @@ from training.evaluation.statistics import Spread, spread_of
 #: What stands between these lines of a page is replaced.
 MARKS = "<!-- tstr -->", "<!-- end of tstr -->"
 #: What the tables call things, and how many digits they show.
-_NAMES = {"real": "real images", "capspix2pix": "CapsPix2Pix", "capspix2pix-plain": PLAIN,
+NAMES = {"real": "real images", "capspix2pix": "CapsPix2Pix", "capspix2pix-plain": PLAIN,
           "pix2pix": "pix2pix", "spade": "SPADE"}  # fmt: skip
 _DIVERSITY = {"l1": "absolute difference", "structure": "1 - SSIM"}
 _MEASURES = {
@@ -147,10 +147,10 @@ def _arms(results: Results, sizes: Sizes) -> Iterator[str]:
 
 
 def _generators(results: Results) -> Iterator[str]:
-    found = {name: results.quality[name] for name in _NAMES if name in results.quality}
+    found = {name: results.quality[name] for name in NAMES if name in results.quality}
     if not found:
         return
-    yield "| | " + " | ".join(_NAMES[name] for name in found) + " |"
+    yield "| | " + " | ".join(NAMES[name] for name in found) + " |"
     yield "|---|" + "---|" * len(found)
     costs = [results.costs.get(name) for name in found]
     rows = {

@@ -20,6 +20,8 @@ from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
 #: MONAI's BasicUNet with half of its channels, 0.65 million parameters.
 FEATURES = (16, 16, 32, 64, 128, 16)
+#: Steps of its training; and of the judge's, with the number of its images.
+STEPS, JUDGE_STEPS, JUDGE_IMAGES = 600, 2000, 200
 
 
 def train(
@@ -50,7 +52,7 @@ def dice_of_each(network: SegmentationNetwork, samples: Sequence[Sample]) -> lis
     return found
 
 
-def judge(file: Path, steps: int, count: int) -> SegmentationNetwork:
+def judge(file: Path, steps: int = JUDGE_STEPS, count: int = JUDGE_IMAGES) -> SegmentationNetwork:
     """A good segmenter, to see whether synthetic images kept their geometry; kept in `file`.
 
     MONAI's BasicUNet, trained on `count` real phantoms that no arm is tested on.
