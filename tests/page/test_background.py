@@ -74,6 +74,12 @@ def check_done(page: Page, wanted: Segmentation, folder: Path) -> None:
     assert page.evaluate("() => sessionStorage.getItem('caps-med-job')") is None
 
 
+def cancel(page: Page) -> None:
+    with page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
+        page.get_by_role("button", name="Cancel").click()
+    assert deleted.value.status == 204
+
+
 def check_forgotten(server: Served, job: str) -> None:
     """The service knows the job no more, once what the page has sent to that end is there."""
     url = f"{server.address}/v1/inference-jobs/{job}"
@@ -127,9 +133,7 @@ def test_a_duplicated_tab_leaves_the_job_to_the_first(
     expect(twin.locator("#segment .busy")).to_have_count(0)
     twin.close()
     page.reload()  # it is still this tab's job
-    with page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
-        page.get_by_role("button", name="Cancel").click()
-    assert deleted.value.status == 204
+    cancel(page)
     check_forgotten(server, job)
 
 
@@ -183,9 +187,7 @@ def test_cancelling_ends_the_job(
     (tmp_path / "head.nii.gz").write_bytes(long_head)
     page = opened("segment")
     job = begun(page, tmp_path / "head.nii.gz")
-    with page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
-        page.get_by_role("button", name="Cancel").click()
-    assert deleted.value.status == 204
+    cancel(page)
     expect(page.locator("#segment .work")).to_have_text("Cancelled.")
     check_forgotten(server, job)
     page.reload()
