@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from caps_med.batch.cases import Case
     from caps_med.batch.places import Place
     from caps_med.client import Content
+    from caps_med.images import Kind
 
 #: Images that are listed, or versions of label maps, in one answer.
 _PAGE = 200
@@ -135,7 +136,8 @@ class Projects:
             PartlyAdded: a later request failed, for whatever reason.
         """
         named = list(_named([Path(path) for path in images]))
-        maps = _paired([name for name, _ in named], _label_maps([Path(path) for path in labels]))
+        label_maps = _named([Path(path) for path in labels], "labels")
+        maps = _paired([name for name, _ in named], label_maps)
         url = route("projects", project, "images")
         added: list[dict[str, Any]] = []
         try:
@@ -268,19 +270,19 @@ class Projects:
         return found
 
 
-def _named(paths: Sequence[Path]) -> Iterator[tuple[str, Sequence[Place]]]:
-    """Name and files of each image."""
+def _named(paths: Sequence[Path], kind: Kind = "image") -> Iterator[tuple[str, Sequence[Place]]]:
+    """Name and files of each image, or label map."""
     from caps_med.batch import find_cases
     from caps_med.batch.places import absolute
     from caps_med.batch.series import is_dicom
 
     given = [absolute(path) for path in paths]
     dicom = [path for path in given if path.is_file() and is_dicom(path)]
-    cases = find_cases(dicom).cases if len(dicom) > 1 else ()
+    cases = find_cases(dicom, kind=kind).cases if len(dicom) > 1 else ()
     series = {file: case for case in cases if len(case.files) > 1 for file in case.files}
     for path in given:
         if path.is_dir():
-            for case in find_cases([path]).cases:
+            for case in find_cases([path], kind=kind).cases:
                 yield _called(case), case.files
         elif path not in series:
             yield path.name, [path]
@@ -288,28 +290,15 @@ def _named(paths: Sequence[Path]) -> Iterator[tuple[str, Sequence[Place]]]:
             yield _called(series[path]), series[path].files
 
 
-def _label_maps(paths: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Name and file of each label map; those of a folder are called as its images would be."""
-    from caps_med.batch.cases import split_suffix
-    from caps_med.batch.series import is_dicom
-
-    for path in paths:
-        if not path.is_dir():
-            yield path.name, path
-            continue
-        for file in sorted(path.rglob("[!.]*")):
-            if file.is_file() and (split_suffix(file.name)[1] or is_dicom(file)):
-                yield "-".join(file.relative_to(path).parts), file
-
-
 def _paired(
-    names: Sequence[str], labels: Iterable[tuple[str, Path]]
-) -> dict[str, tuple[str, Path]]:
+    names: Sequence[str], labels: Iterable[tuple[str, Sequence[Place]]]
+) -> dict[str, tuple[str, Sequence[Place]]]:
     """Name and file of the label map of each image that has one, by the image's name."""
     from caps_med.batch.cases import called_like
 
-    images, found = called_like(names), dict[str, tuple[str, Path]]()
-    for label, file in labels:
+    images = called_like(names)
+    found: dict[str, tuple[str, Sequence[Place]]] = {}
+    for label, files in labels:
         alike = images(label)
         if len(alike) != 1:
             whose = "several images are" if alike else "no image is"
@@ -317,20 +306,20 @@ def _paired(
         (name,) = alike
         if name in found:
             raise ValueError(f"labels: {label} and {found[name][0]} belong to one image")
-        found[name] = label, file
+        found[name] = label, files
     return found
 
 
 def _requests(
-    named: Sequence[tuple[str, Sequence[Place]]], maps: Mapping[str, tuple[str, Path]]
+    named: Sequence[tuple[str, Sequence[Place]]], maps: Mapping[str, tuple[str, Sequence[Place]]]
 ) -> Iterator[list[Part]]:
     """The parts of each request, which are read when it is their turn; at least one."""
     parts: list[Part] = []
     for name, files in named:
         more: list[Part] = [("images", (name, _content(files)))]
         if name in maps:
-            label, file = maps[name]
-            more.append(("labels", (label, file.read_bytes())))
+            label, its_files = maps[name]
+            more.append(("labels", (label, _content(its_files))))
         together = [*parts, *more]
         size = sum(len(content) for _, (_, content) in together)
         if parts and (len(together) > _FILES or size > _BYTES):
