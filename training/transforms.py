@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from training.data.samples import Source
+from training.data.samples import UNLABELLED, Source
 
 #: Samples are cut larger than the crop by this factor, so that a rotated or shrunk crop is filled.
 CONTEXT = 1.4
@@ -73,45 +73,73 @@ def spatial_transforms(
 
     Labels are resampled by nearest neighbour, all else linearly. Without `warp` nothing is
     resampled, so that the sharp rim of a masked brain stays sharp. The share `foreground` of the
-    crops is centred on a labelled pixel. Samples smaller than the crop are padded with zeros, or,
+    crops is centred on a labelled pixel, and of partly labelled data the others on a pixel that has
+    a class, background included. Samples smaller than the crop are padded with zeros, or,
     if `continued`, mirrored.
     """
     augmentation, dims = augmentation or Augmentation(), source.spatial_dims
     keys = [k for k in ("image", "label", "tissue") if k in source.training[0]]
     context = (round(crop * CONTEXT) if warp else crop,) * dims
+    outside = _outside_unlabelled if source.partly_labelled else list
     transforms: list[mt.Transform] = [
-        _Padded(keys, context, continued),
-        _crop(keys, context, foreground),
+        *outside([_Padded(keys, context, continued)]),
+        _crop(keys, context, foreground, source.partly_labelled),
         mt.RandFlipd(keys, prob=augmentation.flip_columns, spatial_axis=dims - 1),
         mt.RandFlipd(keys, prob=augmentation.flip_rows, spatial_axis=dims - 2),
     ]
     if not warp:
         return transforms
-    transforms.append(_warp(keys, (crop,) * dims, augmentation))
+    transforms += outside([_warp(keys, (crop,) * dims, augmentation)])
     if "tissue" in keys:
         transforms.append(_KeepBackgroundd())
     return transforms
 
 
-def _crop(keys: Sequence[str], size: tuple[int, ...], foreground: float) -> mt.Transform:
-    """A crop at any position, or around a labelled pixel."""
-    anywhere = mt.RandSpatialCropd(keys, roi_size=size, random_size=False)
+def _outside_unlabelled(transforms: Sequence[mt.Transform]) -> list[mt.Transform]:
+    """Transforms that fill label maps with 0, so that they fill them with `UNLABELLED`."""
+    swap = mt.Lambdad("label", _with_unlabelled_as_0)
+    return [swap, *transforms, swap]
+
+
+def _with_unlabelled_as_0(label: Any) -> Any:  # noqa: ANN401 - an array or tensor
+    """Or back again."""
+    return UNLABELLED - label
+
+
+def _crop(
+    keys: Sequence[str], size: tuple[int, ...], foreground: float, partly_labelled: bool
+) -> mt.Transform:
+    """A crop at any position with classes, or around a labelled pixel."""
+    anywhere: mt.Transform = mt.RandSpatialCropd(keys, roi_size=size, random_size=False)
+    if partly_labelled:
+        anywhere = _Aroundd(keys, size, lowest=0)
     if not foreground:
         return anywhere
-    labelled = _AroundLabeld(
-        keys, label_key="label", spatial_size=size, pos=1, neg=0, allow_smaller=True
-    )
+    labelled = _Aroundd(keys, size, lowest=1)
     return mt.OneOf([labelled, anywhere], weights=(foreground, 1 - foreground))
 
 
-class _AroundLabeld(mt.RandCropByPosNegLabeld):
-    """MONAI's, without its warning of samples that have no labels, or nothing else."""
+class _Aroundd(mt.RandCropByPosNegLabeld):
+    """MONAI's crop around a class, without its warning of samples that have no such pixel, or
+    nothing else.
+
+    Args:
+        lowest: the centre has this class or one above it, where there is one.
+    """
+
+    def __init__(self, keys: KeysCollection, size: tuple[int, ...], lowest: int) -> None:
+        super().__init__(
+            keys, label_key="label", spatial_size=size, pos=1, neg=0, allow_smaller=True
+        )
+        self.lowest = lowest
 
     def randomize(self, label: Tensor, *_: Any) -> None:  # noqa: ANN401 - MONAI's, not used here
-        """Choose the centre: a labelled pixel, or any where all are alike."""
-        labelled = label.any(0).flatten()
-        everywhere = None if 0 < labelled.sum() < len(labelled) else np.arange(len(labelled))
-        self.cropper.randomize(label, everywhere, everywhere)
+        """Choose the centre: one of those pixels, or any where all are alike."""
+        suits = ((label >= self.lowest) & (label != UNLABELLED)).any(0).flatten()
+        chosen = np.flatnonzero(suits.numpy())
+        if not len(chosen):
+            chosen = np.arange(len(suits))
+        self.cropper.randomize(label, chosen, chosen)
 
 
 def _warp(keys: Sequence[str], size: tuple[int, ...], augmentation: Augmentation) -> mt.Transform:

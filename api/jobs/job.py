@@ -61,6 +61,7 @@ class Options(BaseModel):
     labels: str | None = Field(default=None, max_length=LONGEST_LABELS, pattern=ONE_LINE)
     channels: str | None = Field(default=None, max_length=1000, pattern=ONE_LINE)
     code: str | None = Field(default=None, max_length=4000, pattern=ONE_LINE)
+    ignore_label: int | None = Field(default=None, ge=0, le=65535)
     randomize: Literal[True] | None = None
 
     @classmethod
@@ -83,7 +84,9 @@ class Options(BaseModel):
         Raises:
             InvalidParameter: `labels` or `channels` has another form.
         """
-        return Interpretation.parse(self.instances, [self.labels or ""], self.channels or "")
+        return Interpretation.parse(
+            self.instances, [self.labels or ""], self.channels or "", self.ignore_label
+        )
 
     @property
     def label_maps(self) -> tuple[str, ...] | None:
@@ -121,7 +124,7 @@ class Options(BaseModel):
                 raise InvalidParameter(f"{name}={value!r}: must be one of {listed} for {task}")
 
     def _check_randomized(self) -> None:
-        for name in ("instances", "channels", "plain", "individuals"):
+        for name in ("instances", "channels", "plain", "individuals", "ignore_label"):
             if getattr(self, name) is not None:
                 raise InvalidParameter(f"{name}: not used with randomize; leave it out")
 

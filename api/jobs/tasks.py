@@ -46,7 +46,7 @@ TASKS: Registry[TaskOptions] = Registry("caps_med.job_options", {
             ),
             "variant": ("r3", "r1"),
         },
-        (*_OF_CROPS, "foreground", "plain", "individuals", "randomize"),
+        (*_OF_CROPS, "foreground", "plain", "individuals", "randomize", "ignore_label"),
     ),
     "synthesis": TaskOptions(
         {

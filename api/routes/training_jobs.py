@@ -144,6 +144,13 @@ async def chosen_options(
             "1=5366008,SCT,Hippocampus,left;2=..."
         ),
     ] = None,
+    ignore_label: Annotated[
+        int | None,
+        Form(
+            description="Segmentation: id in the label maps of what is not labelled, which is not "
+            "learned. By default the label that the data call ignore, as nnU-Net does."
+        ),
+    ] = None,
     randomize: Annotated[
         bool,
         Form(

@@ -21,6 +21,8 @@ COMPETITION_WEIGHT = 0.3
 
 Kind = Literal["dice_ce", "dice", "dice_focal", "bce", "weighted_bce", "margin", "weighted_margin"]
 _Loss = Callable[[Tensor, Tensor], Tensor]
+#: One-hot classes and the image, and where there are labels if not everywhere.
+Target = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
 
 
 def length_cross_entropy(lengths: Tensor, one_hot: Tensor) -> Tensor:
@@ -68,7 +70,9 @@ class CapsuleSegmentationLoss(nn.Module):
 
     ``loss(prediction, (one_hot [B, J, *S], image [B, C, *S]))`` -> scalar. The prediction is
     ``(lengths [B, J, *S], reconstruction [B, C, *S])``, or the lengths alone; `one_hot` may have
-    any dtype, and the arithmetic is at least float32.
+    any dtype, and the arithmetic is at least float32. A third tensor of the target, bool
+    ``[B, 1, *S]``, says where there are labels: the loss is that of these positions alone, and 0 if
+    there are none.
 
     Raises:
         InvalidParameter: an unknown kind, a weighted one without weights, or, in the call, with
@@ -89,17 +93,25 @@ class CapsuleSegmentationLoss(nn.Module):
         self.reconstruction_weight = reconstruction_weight
         self.of_lengths = _losses(None if base == kind else class_weights)[base]
 
-    def forward(
-        self, prediction: Tensor | tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]
-    ) -> Tensor:
+    def forward(self, prediction: Tensor | tuple[Tensor, Tensor], target: Target) -> Tensor:
         """The weighted sum."""
-        one_hot, image = target
-        if isinstance(prediction, Tensor):
-            return self.of_lengths(*_wide(prediction, one_hot))
-        lengths, reconstruction = prediction
+        lengths, *others = (prediction,) if isinstance(prediction, Tensor) else prediction
+        one_hot, image, *labelled = target
+        if labelled:
+            lengths, one_hot, image, *others = _where(labelled[0], lengths, one_hot, image, *others)
+            if not one_hot.numel():
+                return sum((each.sum() for each in others), lengths.sum())
         lengths, one_hot = _wide(lengths, one_hot)
-        error = F.mse_loss(reconstruction, image * one_hot.sum(1, keepdim=True))
-        return self.of_lengths(lengths, one_hot) + self.reconstruction_weight * error
+        loss = self.of_lengths(lengths, one_hot)
+        for reconstruction in others:
+            error = F.mse_loss(reconstruction, image * one_hot.sum(1, keepdim=True))
+            loss = loss + self.reconstruction_weight * error
+        return loss
+
+
+def _where(labelled: Tensor, *maps: Tensor) -> list[Tensor]:
+    """Maps ``[B, K, *S]`` at the N positions of a mask ``[B, 1, *S]``: each ``[1, K, N]``."""
+    return [each.movedim(1, 0)[:, labelled[:, 0]][None] for each in maps]
 
 
 def _losses(weights: Sequence[float] | None) -> Mapping[str, _Loss]:

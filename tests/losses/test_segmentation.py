@@ -115,3 +115,23 @@ def test_another_number_of_weights_than_classes_is_refused(kind: Kind) -> None:
         prediction = lengths[:, :classes]
         with pytest.raises(InvalidParameter, match=rf"{len(weights)} entries: .* {classes} class"):
             CapsuleSegmentationLoss(kind, weights)(prediction, (prediction > 0.5, lengths))
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_of_what_is_labelled_is_that_of_it_alone(kind: Kind, classes: int) -> None:
+    torch.manual_seed(0)
+    loss = CapsuleSegmentationLoss(kind, [2.0] * classes)
+    one_hot = torch.zeros(2, classes, 8, 6).scatter_(1, torch.randint(0, classes, (2, 1, 8, 6)), 1)
+    answers = torch.rand(2, classes, 8, 6), torch.rand(2, 2, 8, 6)
+    lengths, reconstruction = (each.requires_grad_() for each in answers)
+    image, labelled = torch.rand(2, 2, 8, 6), torch.zeros(2, 1, 8, 6, dtype=torch.bool)
+    assert loss((lengths, reconstruction), (one_hot, image, labelled)).item() == 0
+    labelled[:, :, 2:5] = True
+    found = loss((lengths, reconstruction), (one_hot * labelled, image, labelled))
+    part = [each[:, :, 2:5] for each in (lengths, reconstruction, one_hot, image)]
+    assert found.item() == pytest.approx(loss((part[0], part[1]), (part[2], part[3])).item())
+    found.backward()
+    for answer in answers:
+        assert answer.grad is not None and answer.grad[:, :, 2:5].any()
+        assert not answer.grad[:, :, :2].any() and not answer.grad[:, :, 5:].any()

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from caps_med.images import Normalization
-from training.data.samples import Source
+from training.data.samples import UNLABELLED, Source
 from training.transforms import (
     Augmentation,
-    _AroundLabeld,
+    _Aroundd,
     _Elasticd,
     _Padded,
     segmentation_transforms,
@@ -73,7 +73,7 @@ def test_crops_around_labels_without_warnings_of_samples_without_any(threshold: 
     arguments: dict[str, Any] = {
         "label_key": "label", "spatial_size": (8, 8), "pos": 1, "neg": 0, "allow_smaller": True
     }  # fmt: skip
-    own, theirs = (t(KEYS, **arguments) for t in (_AroundLabeld, mt.RandCropByPosNegLabeld))
+    own, theirs = _Aroundd(KEYS, (8, 8), lowest=1), mt.RandCropByPosNegLabeld(KEYS, **arguments)
     for seed in range(5):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -100,3 +100,28 @@ def test_nothing_is_resampled_where_nothing_warps(crop: int) -> None:
     for _ in range(5):
         found = np.asarray(draw(dict(pixels))["image"])[:, None, None]
         assert (windows == found).all((0, 3, 4)).any()
+
+
+@pytest.mark.parametrize("plain", [0.0, 1.0])
+@pytest.mark.parametrize("size", [(20, 60), (12, 16, 30)])
+def test_crops_of_partly_labelled_images_hold_labels_and_those_alone(
+    size: tuple[int, ...], plain: float
+) -> None:
+    label = np.full((1, *size), UNLABELLED, np.uint8)
+    label[..., 4:7] = 0
+    label[..., 7:9] = 1
+    image = (label < UNLABELLED).astype(np.float32)  # 1 where there are labels
+    names = {0: "background", 1: "cell"}
+    source = Source(
+        "one", [{"image": image, "label": label}], ["a"], frozenset(), names, None, None,
+        Normalization(), "", spatial_dims=len(size), partly_labelled=True,
+    )  # fmt: skip
+    calm = Augmentation(field=0, contrast=0, brightness=0, blur=0, noise=0)
+    draw = segmentation_transforms(source, 32, plain=plain, augmentation=calm).set_random_state(0)
+    for _ in range(5):
+        (crop,) = draw(source.training[0])  # a list, as MONAI gives it
+        assert crop["label"].shape == (1, *(32,) * len(size))
+        assert {UNLABELLED} < set(crop["label"].unique().tolist()) <= {0, 1, UNLABELLED}
+        shown = crop["image"] > 0.5  # what is padded, and comes in from outside, is dark
+        assert torch.equal(shown, crop["label"] < UNLABELLED) or not plain
+        assert (shown == (crop["label"] < UNLABELLED)).float().mean() > 0.95

@@ -19,6 +19,7 @@ from caps_med.wording import counted, listed
 from training.cli.options import (
     Binary,
     Channels,
+    IgnoreLabel,
     Instances,
     Labels,
     SymmetriesOption,
@@ -61,6 +62,7 @@ def check_data(
     instances: Instances = None,
     labels: Labels = None,
     channels: Channels = "",
+    ignore_label: IgnoreLabel = None,
 ) -> None:
     """Show what a folder of labelled or classified images contains, and everything wrong with it.
 
@@ -74,7 +76,8 @@ def check_data(
 
     if out is not None:
         check_out_folder(out, path)
-    dataset = open_to_check(path, interpretation_of(binary, instances, labels, channels))
+    understood = interpretation_of(binary, instances, labels, channels, ignore_label)
+    dataset = open_to_check(path, understood)
     with shown_by(progress_bar):  # the first look at the findings reads every file
         if as_json:
             say_json(_as_dict(dataset))

@@ -16,6 +16,7 @@ from caps_med.printing import Terminal, print_line
 from training.cli.options import (
     Binary,
     Data,
+    IgnoreLabel,
     Instances,
     Models,
     check_out_folder,
@@ -93,15 +94,7 @@ def evaluate(
             "voxel.",
         ),
     ] = None,
-    ignore_label: Annotated[
-        int | None,
-        typer.Option(
-            help="For a segmentation model: id in the label maps of voxels that are not labelled, "
-            "which are not scored. By default the label that the data call ignore, as nnU-Net "
-            "does.",
-            min=0,
-        ),
-    ] = None,
+    ignore_label: IgnoreLabel = None,
     robust: Annotated[
         bool,
         typer.Option(
@@ -144,7 +137,7 @@ def evaluate(
     others = [name.strip() for name in against.split(",") if name.strip()]
     repository = ModelRepository(models)
     baselines = {name: task.networks for name, task in TASKS.items()}
-    asked = interpretation_of(binary, instances, None, "")
+    asked = interpretation_of(binary, instances, None, "", ignore_label)
     found = find_models(repository, model, others, baselines, asked.instances)
     loaded = [Model(one, LIMITS) for one in found]
     task = TASKS[loaded[0].task]
@@ -157,7 +150,7 @@ def evaluate(
         models=loaded,
         out=out,
         seed=seed,
-        interpretation=replace(asked, instances=known, ignored=ignore_label),
+        interpretation=replace(asked, instances=known),
         images=images,
         segmenter=None if segmenter is None else Model(repository.find(segmenter), LIMITS),
         changed=robust_images if robust else 0,

@@ -69,10 +69,22 @@ Code = Annotated[
 Channels = Annotated[
     str, typer.Option(help="Names of the image channels, in order, such as FLAIR,T1.")
 ]
+IgnoreLabel = Annotated[
+    int | None,
+    typer.Option(
+        help="Id in the label maps of what is not labelled: segmentation neither learns nor "
+        "scores it. By default the label that the data call ignore, as nnU-Net does.",
+        min=0,
+    ),
+]
 
 
 def interpretation_of(
-    binary: bool, instances: str | None, labels: Sequence[str] | None, channels: str
+    binary: bool,
+    instances: str | None,
+    labels: Sequence[str] | None,
+    channels: str,
+    ignored: int | None = None,
 ) -> Interpretation:
     """The options above as one.
 
@@ -85,7 +97,7 @@ def interpretation_of(
         raise InvalidParameter(
             f"--binary and --instances {instances} cannot be combined: leave one out"
         )
-    return Interpretation.parse("binary" if binary else instances, labels or (), channels)
+    return Interpretation.parse("binary" if binary else instances, labels or (), channels, ignored)
 
 
 def command_line(without: str = "") -> str:

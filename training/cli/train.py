@@ -19,6 +19,7 @@ from training.cli.options import (
     Binary,
     Channels,
     Code,
+    IgnoreLabel,
     Instances,
     Labels,
     command_line,
@@ -130,7 +131,7 @@ Cluster = Annotated[
 _NOT_RECIPE = ("tune", "cluster",
                "name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
                "folds", "data", "input_description", "license", "candidate", "binary", "instances",
-               "labels", "channels", "randomize", "code")  # fmt: skip
+               "labels", "channels", "randomize", "code", "ignore_label")  # fmt: skip
 #: Of the options that a command may lack.
 _DEFAULTS: Mapping[str, Any] = {
     "models": None, "runs": Path("runs"), "resume": False, "recipe_file": None, "settings": None,
@@ -235,6 +236,7 @@ def segmentation(
     ] = None,
     code: Code = None,
     channels: Channels = "",
+    ignore_label: IgnoreLabel = None,
     randomize: Annotated[
         bool,
         typer.Option(
@@ -419,8 +421,13 @@ def _requested(task: str, options: Mapping[str, Any]) -> TrainRequest:
         understood = Understanding(label_maps=options["labels"] or ())
     elif "instances" in options:
         instances = options["instances"] or overrides.pop("instances", None)
+        ignored = options.get("ignore_label")
+        if ignored is None:
+            ignored = overrides.pop("ignored", None)
         understood = Understanding(
-            interpretation_of(options["binary"], instances, options["labels"], options["channels"])
+            interpretation_of(
+                options["binary"], instances, options["labels"], options["channels"], ignored
+            )
         )
     first = not (options["resume"] and not options.get("tune", 0))
     return TrainRequest(
@@ -536,9 +543,11 @@ def _refuse_image_options(options: Mapping[str, Any]) -> None:
     Raises:
         InvalidParameter: one is given.
     """
-    for name in ("binary", "instances", "channels", "individuals", "plain"):
-        if options[name]:
-            raise InvalidParameter(f"--{name} and --randomize exclude each other: leave one out")
+    for name in ("binary", "instances", "channels", "individuals", "plain", "ignore_label"):
+        if options[name] not in (None, False, ""):
+            raise InvalidParameter(
+                f"--{name.replace('_', '-')} and --randomize exclude each other: leave one out"
+            )
 
 
 def _print_how_to_resume(run: Path, command: str) -> None:

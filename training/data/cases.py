@@ -111,8 +111,8 @@ class Cases:
             instances, which the check then reports.
         codes: label id -> what it stands for, where label maps are DICOM SEG.
         chosen_channels: whether the user chose the names of the channels.
-        ignored: value in label maps of what is not labelled, which is left out where answers are
-            scored; None if there is none.
+        ignored: value in label maps of what is not labelled, which is left out where segmentation
+            is learned and scored; None if there is none.
         error: why no layout applies, in which case there are no cases; else empty.
     """
 

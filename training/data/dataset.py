@@ -6,9 +6,7 @@ from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
-
-import numpy as np
+from typing import Any, Self
 
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, is_grey
@@ -23,11 +21,11 @@ from training.data.opened import Opened
 from training.data.reading import (
     label_encoding,
     learned,
-    read_case,
     read_ids,
     read_image_of,
-    read_label,
+    read_label_ids,
     values_known_to,
+    without_ignored,
 )
 from training.data.samples import Source
 from training.data.unsupported import UNSUPPORTED
@@ -96,9 +94,10 @@ class Dataset(Cases):
         return self._pass
 
     @property
-    def recipe_values(self) -> dict[str, str | None]:
+    def recipe_values(self) -> dict[str, Any]:
         """See `training.data.interface.TrainingData`."""
-        return {"data": self.data, "instances": self.instances}
+        values: dict[str, Any] = {"data": self.data, "instances": self.instances}
+        return values if self.ignored is None else {**values, "ignored": self.ignored}
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -155,6 +154,8 @@ class Dataset(Cases):
     def read(self, case: Case, *, flat: bool = True) -> tuple[MedicalImage, MedicalImage]:
         """Read the image ``[C, *S]`` and label map ``[1, *S]`` (label ids) of one case.
 
+        In the label map what is `ignored` is background.
+
         Args:
             case: one of the cases.
             flat: whether volumes of a single slice become pictures; see
@@ -163,7 +164,7 @@ class Dataset(Cases):
         Raises:
             BrokenCase: a file is unreadable, or image and label map do not match.
         """
-        return read_case(case, self.label_values, self.instances, flat=flat)
+        return self.read_with_ids(case, flat=flat)[:2]
 
     def read_with_ids(
         self, case: Case, *, flat: bool = True, known: Container[int] = ()
@@ -177,18 +178,18 @@ class Dataset(Cases):
             known: ids of the model that is to be compared with the label map.
         """
         image, ids = read_ids(case, flat=flat)
-        values, labelled = values_known_to(self.label_values, known), ids
-        if self.ignored is not None:
-            labelled = ids.with_array(np.where(ids.array == self.ignored, 0, ids.array))
-        return image, learned(case, labelled, values, self.instances), ids
+        values = values_known_to(self.label_values, known)
+        label = learned(case, without_ignored(ids, self.ignored), values, self.instances)
+        return image, label, ids
 
     def read_label(self, case: Case) -> MedicalImage:
-        """Read the label map ``[1, *S]`` (label ids) of one case.
+        """Read the label map ``[1, *S]`` (label ids) of one case, as `read` does.
 
         Raises:
             BrokenCase: the file is unreadable.
         """
-        return read_label(case, self.label_values, self.instances)
+        ids = without_ignored(read_label_ids(case), self.ignored)
+        return learned(case, ids, self.label_values, self.instances)
 
     def subset(self, groups: Collection[str]) -> Self:
         """The cases of some groups, sharing the check of the whole.

@@ -9,7 +9,7 @@ from typing import Self, get_args
 
 from caps_med.errors import InvalidParameter
 from caps_med.wording import ONE_LINE
-from training.data.cases import Cases, Instances
+from training.data.cases import IGNORE, Cases, Instances
 
 #: Names of the labels that are made of instances, unless others are given.
 MADE_NAMES: Mapping[str, Mapping[int, str]] = {
@@ -27,7 +27,8 @@ class Interpretation:
         instances: what label ids are learned as; see `Cases.instances`.
         labels: label id -> name; takes precedence over names in the data.
         channels: names of the image channels, in order; empty for those in the data.
-        ignored: see `Cases.ignored`; an id, or the name that the data give it, in lower case.
+        ignored: see `Cases.ignored`; an id, or the name that the data give it, in lower case. It is
+            no label.
     """
 
     instances: Instances | None = None
@@ -37,7 +38,11 @@ class Interpretation:
 
     @classmethod
     def parse(
-        cls, instances: str | None = None, labels: Sequence[str] = (), channels: str = ""
+        cls,
+        instances: str | None = None,
+        labels: Sequence[str] = (),
+        channels: str = "",
+        ignored: int | None = None,
     ) -> Self:
         """From the values of options.
 
@@ -48,6 +53,7 @@ class Interpretation:
             instances: ``classes``, ``binary``, ``borders`` or None.
             labels: ``1=nucleus``, or several with commas between them.
             channels: ``FLAIR,T1``.
+            ignored: an id.
 
         Raises:
             InvalidParameter: another value, or two labels of one name.
@@ -67,7 +73,11 @@ class Interpretation:
             if named.setdefault(number, name) != name:
                 raise InvalidParameter(f"labels: {number} is called {named[number]} and {name}")
         check_names(named)
-        return cls(instances, named, names)  # type: ignore[arg-type]  # checked above
+        return cls(instances, named, names, ignored)  # type: ignore[arg-type]  # checked above
+
+    def with_ignored(self) -> Self:
+        """The label that the data call *ignore* is left out, as in nnU-Net, if no id is given."""
+        return self if self.ignored is not None else replace(self, ignored=IGNORE)
 
     def applied_to(self, cases: Cases) -> Cases:
         """The cases, understood in this way.
@@ -75,7 +85,10 @@ class Interpretation:
         Raises:
             InvalidParameter: as `check_names`.
         """
+        ignored = self._ignored_in(cases.labels)
         labels = {**cases.labels, **self.labels}
+        if ignored:
+            labels.pop(ignored, None)
         if made := MADE_NAMES.get(self.instances or ""):
             labels = {0: "background", **made, **{i: n for i, n in labels.items() if i in made}}
         check_names(labels)
@@ -85,7 +98,7 @@ class Interpretation:
             labels=dict(sorted(labels.items())),
             channels=self.channels or cases.channels,
             chosen_channels=bool(self.channels),
-            ignored=self._ignored_in(cases.labels),
+            ignored=ignored,
         )
 
     def _ignored_in(self, labels: Mapping[int, str]) -> int | None:

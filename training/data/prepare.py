@@ -22,8 +22,16 @@ from caps_med.images.channels import is_colour
 from caps_med.preprocessing import Preprocessing, with_neighbours
 from caps_med.wording import counted
 from training.atomic import refilled, write_text
+from training.data.cases import Case
 from training.data.dataset import Dataset
-from training.data.samples import HELD_OUT, Sample, Source, hold_out, validation_part
+from training.data.samples import (
+    HELD_OUT,
+    UNLABELLED,
+    Sample,
+    Source,
+    hold_out,
+    validation_part,
+)
 from training.progress import PREPARING, tracked
 
 #: Says how the cases were prepared, once all are.
@@ -34,6 +42,8 @@ _COLOURS = (("r", "g", "b"), ("red", "green", "blue"))
 
 #: A sample's classes, background included, are numbers of 8 bits.
 MAX_CLASSES = 256
+#: In place of a label id in prepared label maps: what is not labelled.
+_NO_ID = 2**16 - 1
 
 
 class Preparation(Preprocessing):
@@ -98,18 +108,20 @@ def load_source(
         "files": dataset.fingerprint(),
         "label_values": [list(pair) for pair in dataset.label_values.items()],
         **({"instances": dataset.instances} if dataset.instances else {}),
+        **({} if dataset.ignored is None else {"ignored": dataset.ignored}),
     }
     manifest = _manifest(store)
     if manifest is None or manifest["made_of"] != made_of:
         manifest = _write(dataset, store, preparation, made_of)
-    ids = _checked(manifest["ids"], dataset)
+    partly = manifest.get("partly_labelled", False)
+    ids = _checked(manifest["ids"], dataset, MAX_CLASSES - partly)
     entries, groups = _entries(manifest["cases"], preparation)
     empty = _without_labels(entries, groups)
     if len(set(groups) - set(empty)) < 2:
         kind = "slices" if preparation.spatial_dims == 2 else "volumes"
         raise InvalidInput(f"{dataset.root}: too few labelled {kind} to hold some out; add images")
     volumes = manifest["volumes"]
-    samples = StoredSamples(store, entries, ids, preparation.neighbours)
+    samples = StoredSamples(store, entries, ids, preparation.neighbours, partly)
     return Source(
         name=dataset.name,
         samples=samples,
@@ -131,6 +143,7 @@ def load_source(
         instances=dataset.instances,
         places=[(entry.case, entry.slice) for entry in entries if entry.slice is not None],
         unlabelled=frozenset(empty),
+        partly_labelled=partly,
     )
 
 
@@ -156,9 +169,15 @@ class StoredSamples(Sequence[Sample]):
     """Samples that are read from the prepared arrays one at a time."""
 
     def __init__(
-        self, store: Path, entries: Sequence[_Entry], ids: Sequence[int], neighbours: int
+        self,
+        store: Path,
+        entries: Sequence[_Entry],
+        ids: Sequence[int],
+        neighbours: int,
+        partly_labelled: bool = False,
     ) -> None:
         self.store, self.entries, self.ids, self.neighbours = store, entries, ids, neighbours
+        self.partly_labelled = partly_labelled
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -174,7 +193,10 @@ class StoredSamples(Sequence[Sample]):
             found = with_neighbours(image, entry.slice, self.neighbours)
             marked = label[entry.slice]
         start, stop = entry.columns or (0, found.shape[-1])
-        classes = np.searchsorted(self.ids, marked[..., start:stop]).astype(np.uint8)
+        marked = marked[..., start:stop]
+        classes = np.searchsorted(self.ids, marked).astype(np.uint8)
+        if self.partly_labelled:
+            classes[marked == _NO_ID] = UNLABELLED
         return {"image": np.array(found[..., start:stop]), "label": classes}
 
     @property
@@ -204,9 +226,10 @@ def _filled(
     dataset: Dataset, store: Path, preparation: Preparation, made_of: dict[str, Any]
 ) -> dict[str, Any]:
     ids, found, first = {0}, [], None
-    distances = []
+    distances, partly = [], False
     for number, case in enumerate(tracked(dataset.cases, PREPARING)):
-        image, label = dataset.read(case)
+        image, label, unlabelled = _read(dataset, case)
+        partly |= unlabelled
         if is_colour(image) and is_grey(image) and dataset.grey:
             image = with_channels(image, 1)
         if first is None:
@@ -221,12 +244,15 @@ def _filled(
             raise InvalidInput(f"{case.images[0]}: {error}") from error
         if prepared.stack.slice_mm is not None:
             distances.append(prepared.stack.slice_mm)
+        ids.update(np.unique(label.array).tolist())  # resampling may lose those of few voxels
+        if unlabelled and (marked == _NO_ID).all():
+            continue  # nothing of it can be learned
+        shown = marked * (marked != _NO_ID) if unlabelled else marked
+        labelled = [z for z in range(len(shown)) if shown[z].any()]
         stem = f"{number:05}"
         for kind, array in (("image", pixels), ("label", marked)):
             with writing(file := store / f"{stem}.{kind}.npy"):
                 np.save(file, array)
-        ids.update(np.unique(label.array).tolist())  # resampling may lose those of few voxels
-        labelled = [z for z in range(len(marked)) if marked[z].any()]
         empty = not labelled and image.spatial_dims == 2
         found.append({"stem": stem, "name": case.name, "group": case.grouped,
                       "labelled": [0] if empty else labelled, "empty": empty,
@@ -235,7 +261,8 @@ def _filled(
         raise InvalidInput(f"{dataset.root}: no labelled images")
     manifest = {
         "made_of": made_of,
-        "ids": sorted(ids),
+        "ids": sorted(ids - {_NO_ID} if partly else ids),
+        "partly_labelled": partly,
         "cases": found,
         "volumes": first.spatial_dims == 3,
         "spacing_mm": preparation.spacing_mm,
@@ -245,12 +272,29 @@ def _filled(
     return _manifest(store) or manifest
 
 
-def _checked(ids: list[int], dataset: Dataset) -> list[int]:
+def _read(dataset: Dataset, case: Case) -> tuple[MedicalImage, MedicalImage, bool]:
+    """Image and label map of a case, with `_NO_ID` for what is not labelled; whether there is any.
+
+    Raises:
+        InvalidInput: see `load_source`; or a label has that id.
+    """
+    image, label, ids = dataset.read_with_ids(case)
+    if dataset.ignored is not None and (label.array == _NO_ID).any():
+        raise InvalidInput(f"{case.label}: holds the label id {_NO_ID}: use a smaller one")
+    unlabelled = np.asarray(ids.array == dataset.ignored)
+    if not unlabelled.any():
+        return image, label, False
+    marked = label.array.astype(np.uint16)
+    marked[unlabelled] = _NO_ID
+    return image, label.with_array(marked), True
+
+
+def _checked(ids: list[int], dataset: Dataset, most: int) -> list[int]:
     if ids == [0]:
         raise InvalidInput(f"{dataset.root}: every label map is empty (all 0)")
-    if len(ids) > MAX_CLASSES:
+    if len(ids) > most:
         raise InvalidInput(
-            f"{dataset.root}: {len(ids) - 1} different labels, at most {MAX_CLASSES - 1} are "
+            f"{dataset.root}: {len(ids) - 1} different labels, at most {most - 1} are "
             "learned: of instances save masks of 0 and 1, else merge labels"
         )
     return ids

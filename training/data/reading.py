@@ -53,7 +53,7 @@ def label_encoding(cases: Cases) -> dict[int, int]:
         values.append(set(np.unique(label.array).tolist()) - {cases.ignored})
         if not values[-1] <= {0, 1, *WHITES}:
             return {}
-    return encoding_of(values, set(cases.labels) - {cases.ignored})
+    return encoding_of(values, cases.labels)
 
 
 def encoding_of(values: Iterable[Set[int]], names: Iterable[int] = ()) -> dict[int, int]:
@@ -199,6 +199,11 @@ def with_ids(label: MedicalImage, label_values: Mapping[int, int] | None) -> Med
     ids = np.zeros(max(label_values) + 1, np.uint8)
     ids[list(label_values)] = list(label_values.values())
     return label.with_array(ids[label.array])
+
+
+def without_ignored(ids: MedicalImage, ignored: int | None) -> MedicalImage:
+    """The label map with background where it has the id `ignored`; see `Cases.ignored`."""
+    return ids if ignored is None else ids.with_array(ids.array * (ids.array != ignored))
 
 
 def _read(reference: FileRef, kind: Kind) -> MedicalImage:

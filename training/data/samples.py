@@ -16,9 +16,11 @@ from caps_med.wording import counted
 from training.data.cases import Cases, Instances
 
 #: One labelled sample: ``image`` float32 ``[C, *S]`` in [0, 1], ``label`` uint8 ``[1, *S]`` class
-#: indices and, if available, ``tissue`` float32 ``[K, *S]`` class probabilities.
+#: indices, `UNLABELLED` where there is none, and, if available, ``tissue`` float32 ``[K, *S]``
+#: class probabilities.
 Sample = Mapping[str, NDArray[np.generic]]
-
+#: In place of a class: what is not labelled, see `training.data.cases.Cases.ignored`.
+UNLABELLED = 255
 
 #: One group in this many is held out for validation.
 HELD_OUT = 5
@@ -47,6 +49,7 @@ class Source:
         places: of slices of volumes the volume and the number in it; empty if it is not known.
         unlabelled: the groups that have no labels, so that they alone cannot be scored; they come
             after the others.
+        partly_labelled: whether some samples hold `UNLABELLED`.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Source:
     instances: Instances | None = None
     places: Sequence[tuple[str, int]] = ()
     unlabelled: frozenset[str] = frozenset()
+    partly_labelled: bool = False
 
     @cached_property
     def training(self) -> Sequence[Sample]:

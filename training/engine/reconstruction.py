@@ -11,6 +11,7 @@ from ignite.engine import Engine, Events
 from torch import Tensor, nn
 
 from caps_med.layers.spatial import conv_type
+from caps_med.losses.segmentation import Target
 from caps_med.networks import SegmentationNetwork
 
 #: Channels of the head between the network's features and the image.
@@ -64,7 +65,7 @@ class ReconstructionStart(nn.Module):
 class ReconstructionFirst(nn.Module):
     """The mean squared error of the reconstructed image in the first steps, then another loss.
 
-    ``loss(prediction, (one_hot [B, K, *S], image [B, C, *S]))`` -> scalar.
+    ``loss(prediction, (one_hot [B, K, *S], image [B, C, *S], ...))`` -> scalar.
     """
 
     def __init__(self, start: ReconstructionStart, then: nn.Module) -> None:
@@ -72,7 +73,7 @@ class ReconstructionFirst(nn.Module):
         self.then = then
         self._start = (start,)  # in a tuple it is no submodule: its weights are the trainer's
 
-    def forward(self, prediction: Any, target: tuple[Tensor, Tensor]) -> Tensor:  # noqa: ANN401 - of the network
+    def forward(self, prediction: Any, target: Target) -> Tensor:  # noqa: ANN401 - of the network
         """The loss of this step."""
         if self._start[0].active:
             return F.mse_loss(prediction, target[1])

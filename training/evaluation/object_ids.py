@@ -9,7 +9,7 @@ import numpy as np
 from caps_med.images import MedicalImage
 from training.data.cases import Case
 from training.data.check.instances import InstanceSurvey
-from training.data.reading import read_label_ids
+from training.data.reading import read_label_ids, without_ignored
 
 
 def ids_are_objects(cases: Iterable[Case], ignored: int | None = None) -> bool:
@@ -24,8 +24,7 @@ def ids_are_objects(cases: Iterable[Case], ignored: int | None = None) -> bool:
     """
     survey = InstanceSurvey()
     for case in cases:
-        label = read_label_ids(case)
-        label = label.with_array(label.array * (label.array != ignored))
+        label = without_ignored(read_label_ids(case), ignored)
         survey.add(str(case.label), label, voxels_of(label))
     return survey.all_separate()
 

@@ -21,7 +21,7 @@ from caps_med.networks import (
     predicted_classes,
 )
 from caps_med.networks.padding import cropped, padded
-from training.data.samples import Sample, evenly
+from training.data.samples import UNLABELLED, Sample, evenly
 from training.evaluation.metrics.image import masked_ssim
 from training.evaluation.metrics.planes import as_slices
 from training.progress import SCORING, tracked
@@ -33,7 +33,8 @@ _SHOWN = 4
 def dice_scores(
     network: SegmentationNetwork, samples: Sequence[Sample], labels: Mapping[int, str]
 ) -> dict[str, float]:
-    """Dice of each foreground class over all pixels of all samples, and ``score``, their mean.
+    """Dice of each foreground class over all labelled pixels of all samples, and ``score``, their
+    mean.
 
     A class in neither the labels nor the predictions has no Dice and does not count. Pooled over
     pixels and on the network's device, by MONAI; `metrics.overlap` scores single cases.
@@ -46,7 +47,8 @@ def dice_scores(
     with eval_mode(network):
         for image, label in _cases(samples, network):
             found = predicted_classes(_answer(network, image))
-            of_sample = one_hot(found, channels), one_hot(label, channels)
+            true, labelled = of_labelled(label, channels)
+            of_sample = one_hot(found, channels) * labelled, true
             counts.append(get_confusion_matrix(*of_sample, include_background=channels == 1))
     dice = compute_confusion_matrix_metric("f1 score", torch.cat(counts).sum(0))
     per_class = dice.tolist()
@@ -58,7 +60,7 @@ def dice_scores(
 def pixel_scores(
     network: SegmentationNetwork, samples: Sequence[Sample], pixels: int = 20_000
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Scores ``[N, K]`` and true classes ``[N]`` of randomly chosen pixels.
+    """Scores ``[N, K]`` and true classes ``[N]`` of randomly chosen labelled pixels.
 
     Args:
         pixels: of each sample; all of a smaller one.
@@ -69,12 +71,20 @@ def pixel_scores(
         for image, label in _cases(samples, network):
             maps = _answer(network, image)[0].flatten(1)
             true = label.flatten()
-            chosen = torch.from_numpy(
-                random.choice(len(true), min(pixels, len(true)), replace=False)
-            ).to(true.device)
+            labelled = torch.nonzero(true != UNLABELLED)[:, 0]
+            drawn = random.choice(len(labelled), min(pixels, len(labelled)), replace=False)
+            chosen = labelled[torch.from_numpy(drawn).to(true.device)]
             scores.append(maps[:, chosen].T.float().cpu().numpy())
             classes.append(true[chosen].long().cpu().numpy())
     return np.concatenate(scores), np.concatenate(classes)
+
+
+def of_labelled(label: Tensor, channels: int) -> tuple[Tensor, Tensor]:
+    """Classes ``[B, 1, *S]`` one-hot, ``[B, channels, *S]`` with zeros where there is none, and
+    whether there is one, ``[B, 1, *S]``.
+    """
+    labelled = label != UNLABELLED
+    return one_hot(label * labelled, channels) * labelled, labelled
 
 
 def _answer(network: SegmentationNetwork, image: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ def card_rows(card: DataCard, channels: Sequence[str] = ()) -> dict[str, str]:
             rows[f"intensities, {name}, under labels"] = _intensities(channel.foreground)
     if card.empty:
         rows["without any label"] = str(card.empty)
+    if card.unlabelled:
+        rows["not labelled"] = f"{card.unlabelled:.1%}"
     return rows
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caps_med.registries import Registry
-from training.data import open_classified, open_dataset
+from training.data import REGISTERED, open_classified, open_dataset
 from training.data.interface import CheckedData, TrainingData
 from training.data.interpretation import Interpretation
 from training.data.opening import open_any
@@ -50,12 +50,16 @@ def _labelled_images(data: str | Path, understood: Understanding) -> TrainingDat
     return open_dataset(data, interpretation=understood.interpretation)
 
 
-def _images_or_label_maps(data: str | Path, understood: Understanding) -> TrainingData:
+def _to_segment(data: str | Path, understood: Understanding) -> TrainingData:
+    """Labelled images without what their label maps call *ignore*, or label maps alone."""
     if understood.label_maps is not None:
         from training.randomization.data import open_label_maps  # imports torch
 
         return open_label_maps(data, understood.label_maps)
-    return _labelled_images(data, understood)
+    if data in REGISTERED:
+        return _labelled_images(data, understood)
+    interpretation = understood.interpretation or Interpretation()
+    return open_dataset(data, interpretation=interpretation.with_ignored())
 
 
 def _classified_images(data: str | Path, _: Understanding) -> TrainingData:
@@ -64,7 +68,7 @@ def _classified_images(data: str | Path, _: Understanding) -> TrainingData:
 
 #: Other packages add theirs through the entry-point group ``caps_med.task_data``.
 OPENINGS: Registry[Opening] = Registry("caps_med.task_data", {
-    "segmentation": Opening(_images_or_label_maps, registered=True),
+    "segmentation": Opening(_to_segment, registered=True),
     "synthesis": Opening(_labelled_images, registered=True),
     "classification": Opening(_classified_images),
 })  # fmt: skip

@@ -20,7 +20,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.inference.suitability import own_slices, training_statistics
 from caps_med.losses import CapsuleSegmentationLoss, ClassCapsuleLoss
 from caps_med.losses.segmentation import Kind
-from caps_med.networks import CapsuleNetwork, CapsuleUNet, SegCaps, SegmentationNetwork, one_hot
+from caps_med.networks import CapsuleNetwork, CapsuleUNet, SegCaps, SegmentationNetwork
 from caps_med.wording import counted
 from training.data.samples import Source, evenly
 from training.engine import distributed
@@ -40,7 +40,12 @@ from training.engine.reconstruction import ReconstructionFirst, ReconstructionSt
 from training.engine.run_folder import RunFolder, Stateful
 from training.engine.sampling import DrawnDataset, epoch_loader, share_of_batch
 from training.evaluation.calibration import fit_temperature
-from training.evaluation.validation import dice_scores, pixel_scores, validation_picture
+from training.evaluation.validation import (
+    dice_scores,
+    of_labelled,
+    pixel_scores,
+    validation_picture,
+)
 from training.randomization import LabelScheme, Randomization
 from training.randomization.source import RandomSource
 from training.tasks.segmentation_networks import CHOICES, NetworkName, name_of
@@ -70,6 +75,8 @@ class SegmentationRecipe(CropRecipe):
         class_weights: for the weighted losses.
         reconstruction_weight: of the masked reconstruction's error (SegCaps).
         capsule_weight: of the margin loss of the class capsules (ConvCaps, UCaps).
+        ignored: value in the label maps of `data` of what is not labelled, which is not learned;
+            None if there is none.
         individuals: share of crops that are individuals sampled from tissue probabilities, where
             the data have them (`training.transforms.RandIndividuald`).
         plain: share of crops that are only cropped and flipped.
@@ -108,6 +115,7 @@ class SegmentationRecipe(CropRecipe):
     class_weights: tuple[Weight, ...] | None = None
     reconstruction_weight: Weight = 0.1
     capsule_weight: Weight = 0.1
+    ignored: int | None = None
     individuals: Share = 0.65
     plain: Share = 0.0
     foreground: Share = 0.0
@@ -349,9 +357,7 @@ def _assembled(
         network=distributed.wrapped(trained, all_used=start is None),
         optimizer=optimizer,
         loss_function=ReconstructionFirst(start, loss) if start else loss,
-        prepare_batch=lambda batch, *_, **__: _prepare(
-            batch, source.class_channels, device, takes_mask(network)
-        ),
+        prepare_batch=lambda batch, *_, **__: _prepare(batch, source, device, takes_mask(network)),
         decollate=False,
         amp=device.type == "cuda",
         inferer=Bfloat16Inferer() if precision == "bfloat16" else SimpleInferer(),
@@ -420,9 +426,11 @@ def takes_mask(network: SegmentationNetwork) -> bool:
 
 
 def _prepare(
-    batch: Mapping[str, Tensor], channels: int, device: torch.device, masked: bool
+    batch: Mapping[str, Tensor], source: Source, device: torch.device, masked: bool
 ) -> tuple[Any, ...]:
     """Image, target, and the mask where the network takes it."""
     image = batch["image"].as_subclass(Tensor).to(device)
-    mask = one_hot(batch["label"].as_subclass(Tensor).to(device), channels)
-    return image, (mask, image), (mask,) if masked else (), {}
+    classes = batch["label"].as_subclass(Tensor).to(device)
+    mask, labelled = of_labelled(classes, source.class_channels)
+    target = (mask, image, labelled) if source.partly_labelled else (mask, image)
+    return image, target, (mask,) if masked else (), {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from caps_med.wording import counted
@@ -17,15 +16,11 @@ if TYPE_CHECKING:
 def evaluate_segmentation(request: Request) -> list[Part]:
     """Score the models, and write cases.csv, summary.json and report.html."""
     from training.data import open_dataset
-    from training.data.cases import IGNORE
     from training.evaluation.segmentation import evaluate
     from training.evaluation.summary import write_results
     from training.reports.segmentation import evaluation_report
 
-    interpretation = request.interpretation
-    if interpretation.ignored is None:
-        interpretation = replace(interpretation, ignored=IGNORE)
-    dataset = open_dataset(request.data, interpretation=interpretation)
+    dataset = open_dataset(request.data, interpretation=request.interpretation.with_ignored())
     found = evaluate(
         dataset,
         request.models,

@@ -91,3 +91,41 @@ def test_instances_from_the_check_to_the_evaluation(app: typer.Typer, tmp_path: 
         run(app, "train", "segmentation", *options, "--instances", "classes", "--resume")
     with pytest.raises(InvalidParameter, match="--binary and --instances borders cannot be"):
         run(app, "data", "check", data, "--binary", "--instances", "borders")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_few_strokes_from_the_check_to_the_evaluation(
+    app: typer.Typer, tmp_path: Path, named: bool
+) -> None:
+    data, models = tmp_path / "data", tmp_path / "models"
+    cases = [nuclei(9 + 7 * i, i) for i in range(5)]
+    for label in cases:
+        label[:] = label > 0
+        label[:, 20:] = 2 if named else 255
+    save_cases(data, cases)
+    ignored: tuple[object, ...] = ("--ignore-label", 255)
+    if named:  # as nnU-Net does
+        (data / "images").rename(data / "imagesTr")
+        (data / "labels").rename(data / "labelsTr")
+        for file in (data / "imagesTr").iterdir():
+            file.rename(file.with_name(f"{file.stem}_0000{file.suffix}"))
+        names = {"background": 0, "nucleus": 1, "ignore": 2}
+        description = {"labels": names, "channel_names": {"0": "DAPI"}, "file_ending": ".png"}
+        (data / "dataset.json").write_text(json.dumps(description))
+        ignored = ()
+    found = " ".join(run(app, "data", "check", data).split())
+    assert "ignored_value" in found and ("--ignore-label 255" in found or named)
+    found = run(app, "data", "check", data, "--ignore-label", 2 if named else 255)
+    assert "not labelled" in found and "ignored_value" not in found
+    options = ("--data", data, "--name", "nuclei", "--models", models, "--runs", tmp_path / "runs")
+    run(app, "train", "segmentation", *options, *ignored, *TINY)
+    card = ModelRepository(models).find("nuclei").card
+    assert list(card.labels) == [0, 1]
+    assert card.provenance.recipe["ignored"] == (2 if named else 255)
+    report = tmp_path / "report"
+    evaluate = ("evaluate", "--model", "nuclei", "--models", models, "--data", data)
+    run(app, *evaluate, *ignored, "--out", report)
+    summary = json.loads((report / "summary.json").read_text())
+    assert list(summary["labels"]) == ["1"] and any("not labelled" in n for n in summary["notes"])
+    with pytest.raises(InvalidParameter, match=r"was started with another recipe .*ignored"):
+        run(app, "train", "segmentation", *options, "--ignore-label", 1, *TINY, "--resume")

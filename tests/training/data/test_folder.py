@@ -12,6 +12,8 @@ from PIL import Image
 
 from caps_med.errors import InvalidInput, InvalidParameter
 from training.data import Preparation, load_source, open_dataset
+from training.data.interpretation import Interpretation
+from training.data.samples import UNLABELLED
 
 
 def test_pictures_become_samples(discs: Path, store: Path) -> None:
@@ -53,6 +55,37 @@ def test_volumes_become_labelled_axial_slices(tmp_path: Path, store: Path) -> No
     assert source.spacing_mm == (1.0, 1.0) and source.slice_mm == 2.0
     assert source.training[0]["image"].shape == (1, 20, 16)
     assert set(np.unique(source.training[0]["label"])) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_what_is_not_labelled_has_no_class(
+    tmp_path: Path, store: Path, dims: Literal[2, 3]
+) -> None:
+    for i in range(5):
+        volume(tmp_path, f"v{'x' * i}.nii.gz", (4, 9))
+    file = tmp_path / "labels" / "v.nii.gz"
+    nothing = nibabel.load(file)
+    array = np.full(nothing.shape, 9, np.int16)
+    nibabel.save(nibabel.Nifti1Image(array, nothing.affine), file)
+    dataset = open_dataset(tmp_path, interpretation=Interpretation(ignored=9))
+    assert dataset.card is not None
+    assert [one.label for one in dataset.card.classes] == [0, 4]
+    assert dataset.card.unlabelled == pytest.approx((3200 + 4 * 180) / (5 * 3200))
+    assert [found.code for found in dataset.findings] == ["empty_label"]
+    source = load_source(dataset, store, Preparation(spatial_dims=dims))
+    assert source.labels == {0: "background", 4: "label 4"} and source.partly_labelled
+    found = [*source.training, *source.validation]
+    assert len(found) == (4 * 6 if dims == 2 else 4)  # not the case without any label
+    expected = nibabel.load(tmp_path / "labels" / "vx.nii.gz").get_fdata()
+    for sample in found:
+        unlabelled = sample["label"] == UNLABELLED
+        assert unlabelled.sum() == (expected == 9).sum() / (6 if dims == 2 else 1)
+        assert set(np.unique(sample["label"])) == {0, 1, UNLABELLED}
+    array = np.where(expected == 4, 65535, expected).astype(np.uint16)
+    nibabel.save(nibabel.Nifti1Image(array, nothing.affine), tmp_path / "labels" / "vx.nii.gz")
+    dataset = open_dataset(tmp_path, interpretation=Interpretation(ignored=9))
+    with pytest.raises(InvalidInput, match=r"vx.nii.gz: holds the label id 65535: use a smaller"):
+        load_source(dataset, store)
 
 
 def test_ids_and_classes_beyond_what_is_stored_are_refused(tmp_path: Path, store: Path) -> None:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from caps_med.networks import SegCaps, SegmentationNetwork, UNet
-from training.data.samples import Sample
-from training.evaluation.validation import dice_scores, validation_picture
+from training.data.samples import UNLABELLED, Sample
+from training.evaluation.validation import dice_scores, pixel_scores, validation_picture
 
 EDGE = 16
 
@@ -56,3 +56,18 @@ def test_validation_continues_an_image_as_inference_does_and_scores_it_alone() -
 def test_a_u_net_is_validated_on_images_of_sixteen_pixels() -> None:
     network = UNet(out_channels=2, features=(4, 4, 4, 4, 4, 4))
     assert "score" in dice_scores(network, flat_samples(1), {0: "background", 1: "bright"})
+
+
+def test_only_what_is_labelled_is_validated() -> None:
+    image = np.full((1, 16, 16), 0.4, np.float32)
+    image[:, :, 8:] = 0.9
+    label = np.full((1, 16, 16), UNLABELLED, np.uint8)
+    label[:, :4] = image[:, :4] > 0.5
+    sample: Sample = {"image": image, "label": label}
+    names = {0: "background", 1: "bright"}
+    assert dice_scores(Bright(), [sample], names)["score"] == 1
+    scores, classes = pixel_scores(Bright(), [sample])
+    assert len(scores) == 4 * 16 and classes.tolist() == scores[:, 0].round().tolist()
+    assert sorted(set(classes)) == [0, 1]
+    label[:, 0, 8:] = 0  # now an eighth of the pixels is wrong
+    assert dice_scores(Bright(), [sample], names)["score"] == pytest.approx(48 / 56)

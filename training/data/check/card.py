@@ -108,6 +108,8 @@ class DataCard(_Model):
             colour; empty if the number of channels varies.
         classes: statistics per label id, background included.
         empty: number of cases without any label.
+        unlabelled: fraction of all voxels that are not labelled (`Cases.ignored`) and belong to no
+            class, in 0..1.
     """
 
     cases: int
@@ -118,6 +120,7 @@ class DataCard(_Model):
     channels: tuple[Channel, ...]
     classes: tuple[ClassShare, ...]
     empty: int
+    unlabelled: float = 0.0
 
     def in_plane(self, plane: Plane) -> DataCard:
         """With sizes and spacings of the slices in another plane than the axial one."""
@@ -155,7 +158,7 @@ class CardBuilder:
         self._histograms: list[tuple[Histogram, Histogram]] = []
         self._voxels: Counter[int] = Counter()
         self._holders: Counter[int] = Counter()
-        self._empty = 0
+        self._empty = self._size = 0
 
     @property
     def cases(self) -> int:
@@ -170,7 +173,7 @@ class CardBuilder:
         Args:
             group: the group of the case.
             image: image ``[C, *S]``.
-            values: value in the label map -> number of voxels.
+            values: value in the label map -> number of voxels; of those that are labelled.
             mask: label map ``[1, *S]``; foreground is above 0.
         """
         size, spacing = display_geometry(image)
@@ -190,6 +193,7 @@ class CardBuilder:
         self._voxels.update(values)
         self._holders.update(values.keys())
         self._empty += not foreground.any()
+        self._size += foreground.size
 
     def card(self, label_values: Mapping[int, int]) -> DataCard | None:
         """The card, or None without cases; `label_values` maps values to label ids."""
@@ -212,12 +216,13 @@ class CardBuilder:
                 ClassShare(
                     label=label,
                     voxels=voxels[label],
-                    share=round(voxels[label] / voxels.total(), 9),
+                    share=round(voxels[label] / max(1, voxels.total()), 9),
                     cases=holders[label],
                 )
                 for label in sorted(voxels)
             ),
             empty=self._empty,
+            unlabelled=round(1 - voxels.total() / self._size, 9),
         )
 
     def _summaries(self) -> tuple[Channel, ...]:

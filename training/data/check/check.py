@@ -22,7 +22,7 @@ from training.data.check.card import CardBuilder, DataCard
 from training.data.check.findings import Consistency, Finding, card_findings, finding
 from training.data.check.instances import InstanceSurvey
 from training.data.check.sides import SideSurvey, sides_findings
-from training.data.reading import BrokenCase, encoding_of, read_case
+from training.data.reading import BrokenCase, encoding_of, learned, read_ids, without_ignored
 from training.data.samples import hold_out, validation_part
 from training.data.unsupported import what_and_fix
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
@@ -148,7 +148,9 @@ class _Survey:
     def add(self, case: Case) -> None:
         """Read and check one case, keeping only statistics and a thumbnail."""
         try:
-            image, label = read_case(case, instances=self._cases.instances)
+            image, ids = read_ids(case)
+            known = without_ignored(ids, self._cases.ignored)
+            label = learned(case, known, instances=self._cases.instances)
         except BrokenCase as error:
             self._add(error.finding, error.file, error.what, error.fix)
         except MemoryError:
@@ -160,10 +162,14 @@ class _Survey:
             what = f"cannot be read: {type(error).__name__}"
             self._add("unreadable", case.images[0], what, "save it again or remove it")
         else:
-            self._count(case, image, label)
+            unlabelled = int(np.count_nonzero(ids.array == self._cases.ignored))
+            self._count(case, image, label, unlabelled)
 
-    def _count(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
+    def _count(self, case: Case, image: MedicalImage, label: MedicalImage, unlabelled: int) -> None:
         counted = _counted(label)
+        if unlabelled:  # they look like background
+            counted[0] -= unlabelled
+            counted = {value: count for value, count in counted.items() if count}
         if what := like_a_picture(label, len(counted)):
             self._add("label_picture", case.label, what, SAVE_IDS)
             return
@@ -176,7 +182,7 @@ class _Survey:
             if case.name in collector.names:
                 collector.add(case, image, counted, label)
         self._consistency.add(self._file(case.images[0]), image)
-        if set(counted) == {0}:
+        if not counted.keys() - {0}:
             fix = "label it, or keep it as a case without foreground"
             if image.spatial_dims == 3:
                 fix += ", from which --dims 3d alone learns: of slices those with labels are taken"
@@ -254,7 +260,7 @@ class _Survey:
 
     def _labelled(self) -> list[str]:
         """The groups with labels."""
-        return [group for group, values in self._held.items() if values != {0}]
+        return [group for group, values in self._held.items() if values - {0}]
 
     def _unlearned(self, encoding: Mapping[int, int]) -> set[int]:
         """The labels that held-out cases alone have."""

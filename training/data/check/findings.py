@@ -257,7 +257,10 @@ def _class_findings(
     white = share.label in WHITES and several and share.label not in cases.labels
     if white or name.casefold() == IGNORE:
         what = f"{name} would be learned as a separate class"
-        fix = "if it means 'not labelled', replace it with 0"
+        fix = f"if it means 'not labelled', --ignore-label {share.label} leaves it out"
+        if not white:
+            what += " by a generator; segmentation leaves it out"
+            fix = "if a generator is not to draw it, replace it with 0"
         yield finding("ignored_value", "", what, fix)
     if unlearned:
         what = f"{name}: only in held-out cases ({share.cases}), so that it is not learned"
