@@ -1,9 +1,11 @@
 """Label efficiency: networks trained on 1 to 16 labelled images.
 
 ``python -m benchmarks.label_efficiency`` trains them on 1, 2, 4, 8 and 16 labelled images, with the
-same steps, crops and augmentation and three seeds each, on two data sets:
+same steps, crops and augmentation and three seeds each, on three data sets:
 
 - **axons**: axon phantoms of 128 x 128 pixels; tested on 40 others;
+- **axons-partly**: the same, with labels in every 16th of their blocks of 8 x 8 pixels alone, so
+  that 16 images have as many labelled pixels as one of the others;
 - **head**: axial slices of the MNI152 template (four classes); tested on its held-out slices with
   the intensities of a simulated other scanner: gamma, bias field, blur and noise.
 
@@ -31,6 +33,7 @@ from benchmarks.options import benchmark_parser
 from caps_med.images import Normalization
 from training.data import Sample, Source
 from training.data.mni152 import load_mni152
+from training.data.samples import UNLABELLED
 from training.engine.run_folder import RunFolder
 from training.evaluation.validation import dice_scores
 from training.labelmaps.phantoms import LABELS, axon_phantom
@@ -39,6 +42,9 @@ from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "images" / "label-efficiency.png"
 COUNTS, SEEDS, TESTED = (1, 2, 4, 8, 16), (0, 1, 2), 40
+PLOTTED = ("axons", "head")
+#: Edge of what is labelled in partly labelled images.
+BLOCK = 8
 
 
 class Variant(NamedTuple):
@@ -196,7 +202,26 @@ def another_scanner(sample: Sample, number: int) -> Sample:
     return {"image": seen.astype(np.float32), "label": sample["label"]}
 
 
-DATA = {"axons": axons, "head": head}
+def axons_partly() -> tuple[list[Sample], list[Sample], dict[str, Any]]:
+    """As `axons`, with labels in some blocks of each image for training alone."""
+    pool, test, template = axons()
+    return (
+        [in_blocks(s, i) for i, s in enumerate(pool)],
+        test,
+        {**template, "partly_labelled": True},
+    )
+
+
+def in_blocks(sample: Sample, number: int) -> Sample:
+    """The sample with labels in random blocks of 8 x 8 pixels alone, one in 16."""
+    _, rows, columns = sample["label"].shape
+    blocks = np.arange(rows // BLOCK * (columns // BLOCK)).reshape(rows // BLOCK, -1)
+    chosen = np.random.default_rng([4, number]).permutation(blocks.size)[: blocks.size // 16]
+    shown = np.isin(blocks, chosen).repeat(BLOCK, 0).repeat(BLOCK, 1)
+    return {**sample, "label": np.where(shown, sample["label"], np.uint8(UNLABELLED))}
+
+
+DATA = {"axons": axons, "axons-partly": axons_partly, "head": head}
 
 
 def show(results: Mapping[str, float]) -> None:
@@ -228,7 +253,7 @@ def plot(results: Mapping[str, float]) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=False)
-    for axis, data in zip(axes, DATA, strict=True):
+    for axis, data in zip(axes, PLOTTED, strict=True):
         for network, variant in NETWORKS.items():
             found = {c: scores_of(results, data, network, c) for c in COUNTS}
             done = {c: s for c, s in found.items() if s}

@@ -96,8 +96,7 @@ class Dataset(Cases):
     @property
     def recipe_values(self) -> dict[str, Any]:
         """See `training.data.interface.TrainingData`."""
-        values: dict[str, Any] = {"data": self.data, "instances": self.instances}
-        return values if self.ignored is None else {**values, "ignored": self.ignored}
+        return {"data": self.data, "instances": self.instances, "ignored": self.ignored}
 
     @property
     def findings(self) -> tuple[Finding, ...]:

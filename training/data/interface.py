@@ -25,7 +25,9 @@ class TrainingData(Protocol):
 
     @property
     def recipe_values(self) -> Mapping[str, Any]:
-        """Recipe values that say what the data are and how they are understood."""
+        """Recipe values that say what the data are and how they are understood; those that a task's
+        recipe does not have do not concern it.
+        """
 
     @property
     def codes(self) -> Mapping[int, LabelCode]:

@@ -228,7 +228,9 @@ def _check(dataset: TrainingData, console: Console) -> None:
 def _recipe(request: TrainRequest, task: Task) -> Recipe:
     """The recipe of the run to resume, or one planned from the data and the overrides."""
     dataset = request.dataset
-    overrides = {**dataset.recipe_values, **request.overrides}
+    fields = task.recipe.model_fields
+    known = {name: value for name, value in dataset.recipe_values.items() if name in fields}
+    overrides = {**known, **request.overrides}
     if request.resume:
         file = request.folder.planned  # which runs of older versions lack
         saved = request.first_folder.saved(task.recipe, _with_dims(request, overrides), file)

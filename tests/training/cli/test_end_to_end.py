@@ -129,3 +129,6 @@ def test_a_few_strokes_from_the_check_to_the_evaluation(
     assert list(summary["labels"]) == ["1"] and any("not labelled" in n for n in summary["notes"])
     with pytest.raises(InvalidParameter, match=r"was started with another recipe .*ignored"):
         run(app, "train", "segmentation", *options, "--ignore-label", 1, *TINY, "--resume")
+    if not named:
+        with pytest.raises(InvalidParameter, match=r"was started with another recipe .*ignored"):
+            run(app, "train", "segmentation", *options, *TINY, "--resume")
