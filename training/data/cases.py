@@ -40,19 +40,28 @@ _LISTED = 10
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file, or one picture in a stack.
+    """A file, one picture in a stack, or a folder of masks that are one label map.
 
     Attributes:
-        path: the file, or the folder of a DICOM series.
+        path: the file, or the folder of a DICOM series or of masks.
         index: the picture in an npy stack ``[N, H, W(, C)]`` or a multi-page TIFF; None for the
             whole file.
+        objects: of a label map that is a folder of masks, one for each object: the masks.
     """
 
     path: Path
     index: int | None = None
+    objects: tuple[Path, ...] = ()
+
+    @property
+    def file(self) -> Path:
+        """The path, or the first of masks, whose format the others have."""
+        return self.objects[0] if self.objects else self.path
 
     def __str__(self) -> str:
-        """The file's name, with the picture's index in a stack."""
+        """The file's name, with the picture's index in a stack and the folder above masks."""
+        if self.objects:
+            return f"{self.path.parent.name}/{self.path.name}"
         return self.path.name if self.index is None else f"{self.path.name}[{self.index}]"
 
 

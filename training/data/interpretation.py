@@ -24,7 +24,8 @@ class Interpretation:
     """How the label maps and channels of a data set are to be understood.
 
     Attributes:
-        instances: what label ids are learned as; see `Cases.instances`.
+        instances: what label ids are learned as, see `Cases.instances`; None for what the layout
+            says.
         labels: label id -> name; takes precedence over names in the data.
         channels: names of the image channels, in order; empty for those in the data.
         ignored: see `Cases.ignored`; an id, or the name that the data give it, in lower case. It is
@@ -89,12 +90,13 @@ class Interpretation:
         labels = {**cases.labels, **self.labels}
         if ignored:
             labels.pop(ignored, None)
-        if made := MADE_NAMES.get(self.instances or ""):
+        instances = self.instances or cases.instances
+        if made := MADE_NAMES.get(instances or ""):
             labels = {0: "background", **made, **{i: n for i, n in labels.items() if i in made}}
         check_names(labels)
         return replace(
             cases,
-            instances=self.instances,
+            instances=instances,
             labels=dict(sorted(labels.items())),
             channels=self.channels or cases.channels,
             chosen_channels=bool(self.channels),

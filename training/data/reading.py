@@ -14,6 +14,7 @@ from caps_med.images.image import STACK_AFFINE
 from caps_med.images.labels import WHITES, smallest_unsigned
 from caps_med.images.placing import on_one_grid
 from caps_med.preprocessing import picture_of, single_slice
+from caps_med.wording import counted
 from training.data.cases import Case, Cases, FileRef, Instances
 from training.data.instances import as_classes
 from training.data.stacks import read_reference
@@ -223,7 +224,7 @@ def _read(reference: FileRef, kind: Kind) -> MedicalImage:
 
 def _read_label(case: Case) -> MedicalImage:
     """The label map as it is in its file, with the ids that its segments have in the data set."""
-    label = _read(case.label, "labels")
+    label = _merged(case.label) if case.label.objects else _read(case.label, "labels")
     if not case.segments:
         return label
     ids = np.zeros(max(number for number, _, _ in case.segments) + 1, np.uint16)
@@ -235,6 +236,31 @@ def _read_label(case: Case) -> MedicalImage:
     array = smallest_unsigned(ids[label.array])
     names = {label_id: name for _, label_id, name in case.segments}
     return replace(label, array=array, names=names, codes={}, palette=None)
+
+
+def _merged(reference: FileRef) -> MedicalImage:
+    """Masks of one object each as a label map of ids, in the order of their names.
+
+    Where objects overlap, the last one is kept, and a warning says so.
+    """
+    refs = [FileRef(file) for file in reference.objects]
+    first = _read(refs[0], "labels")
+    ids = np.zeros(first.array.shape, np.uint32)
+    found = overlapping = 0
+    for ref in refs:
+        mask = first if ref is refs[0] else _read(ref, "labels")
+        _check_fit(refs[0], first, ref, mask, ref.path.name)
+        if len(values := np.unique(mask.array[mask.array > 0])) > 1:
+            what = f"is to be the mask of one object, but holds {len(values)} values above 0"
+            fix = "save each object as a mask of 0 and 255"
+            raise BrokenCase("label_values", ref, what, fix)
+        inside = mask.array > 0
+        overlapping += int(np.count_nonzero(ids[inside]))
+        found += len(values)
+        ids[inside] = found
+    said = f"{counted(overlapping, 'voxel')} in the masks of several objects: the last is kept"
+    warnings = (said,) if overlapping else ()
+    return replace(first, array=smallest_unsigned(ids), palette=None, warnings=warnings)
 
 
 def _placed(reference: FileRef, label: MedicalImage, image: MedicalImage) -> MedicalImage:

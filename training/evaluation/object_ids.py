@@ -23,10 +23,11 @@ def ids_are_objects(cases: Iterable[Case], ignored: int | None = None) -> bool:
         BrokenCase: a label map cannot be read.
     """
     survey = InstanceSurvey()
-    for case in cases:
+    unknown = [case for case in cases if not case.label.objects]
+    for case in unknown:
         label = without_ignored(read_label_ids(case), ignored)
         survey.add(str(case.label), label, voxels_of(label))
-    return survey.all_separate()
+    return not unknown or survey.all_separate()
 
 
 def voxels_of(label: MedicalImage) -> dict[int, int]:

@@ -86,9 +86,11 @@ class Predictions:
                 cases.append(replace(case, label=found, segments=()))
         if missing:
             names_of = listed([case.name for case in missing], _LISTED)
+            first = missing[0].label
+            like = missing[0].name + suffix_of(first.file) if first.objects else first.path.name
             raise InvalidInput(
                 f"--predictions {folder}: contains no label map of {names_of}: name each file as "
-                f"the label map of its case, such as {missing[0].label.path.name}"
+                f"the label map of its case, such as {like}"
             )
         known = with_segments(
             Cases(
@@ -181,6 +183,6 @@ def _same_suffix(found: list[Entry], case: Case) -> list[Entry]:
 
     nnU-Net writes probabilities as ``.npz`` beside a label map of the same name.
     """
-    suffix = suffix_of(case.label.path)
+    suffix = suffix_of(case.label.file)
     alike = [entry for entry in found if entry.path.name.lower().endswith(suffix)]
     return alike if suffix and len(found) > 1 and alike else found

@@ -117,7 +117,7 @@ class LabelMaker:
             found, origin = self.sampler.draw(number)
         like = self._like(found, origin)
         geometry = replace(like.label, origin=None)  # it belongs to no patient
-        suffix = written_suffix(like.case.label.path)
+        suffix = written_suffix(like.case.label.file)
         found = _turned(found, self.originals.maps[0].label, like.label)
         return NewLabel(name, suffix, geometry.with_array(found[None]), origin)
 

@@ -11,6 +11,7 @@ import nibabel
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from skimage.measure import label as connected_components
 
 from caps_med.images import Kind, MedicalImage, write_image
 from tests.images.dicom_files import dataset, encoded, placed
@@ -100,6 +101,17 @@ def parts(root: Path, pairs: Pairs) -> Path:
         part = root / ("val" if name in chosen else "train")
         write(image, part / "images" / f"{name}.png")
         write(mask, part / "labels" / f"{name}.png", "labels")
+    return root
+
+
+def masks_of_objects(root: Path, pairs: Pairs) -> Path:
+    """A folder an image, and a mask of 0 and 255 for each of its objects."""
+    for name, (image, mask) in pairs.items():
+        write(image, root / name / "images" / f"{name}.png")
+        ids = connected_components(mask, connectivity=1)
+        for number in range(1, ids.max() + 1):
+            one = Image.fromarray((ids == number).astype(np.uint8) * np.uint8(255))
+            one.save(_below(root / name / "masks" / f"{7 * number:x}.png"))
     return root
 
 
@@ -220,6 +232,7 @@ LAYOUTS: Mapping[str, Callable[[Path, Pairs], Path]] = {
     "words first": words_first,
     "a folder a case": folder_a_case,
     "train and val": parts,
+    "masks of objects": masks_of_objects,
     "nnU-Net": nnunet,
     "Decathlon": decathlon,
     "JSON list": json_list,

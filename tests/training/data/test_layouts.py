@@ -15,6 +15,7 @@ from tests.training.data.pairs import (
     LAYOUTS,
     Pairs,
     draw_pairs,
+    masks_of_objects,
     nnunet,
     npy_stacks,
     save_pages,
@@ -25,8 +26,10 @@ from tests.training.data.pairs import (
 )
 from training.data import load_source, open_dataset
 from training.data.check.card import DataCard
+from training.data.interpretation import Interpretation
 from training.data.layouts import discover
 from training.data.opening import open_any
+from training.evaluation.object_ids import ids_are_objects
 
 PAIRS = draw_pairs()
 
@@ -125,6 +128,75 @@ def test_two_folders_in_each_of_several(tmp_path: Path) -> None:
         ("p2/s1", "p2"),
     ]
     assert cases.unpaired == () and cases.layout.startswith("folders COVID/images/ and COVID/masks")
+
+
+@pytest.fixture
+def squares(tmp_path: Path) -> Path:
+    """Three squares, the last of which overlaps the second, as masks of five images."""
+    for name in "abcde":
+        write(PAIRS["axon-00"][0] + ord(name), tmp_path / name / "images" / f"{name}.png")
+        for number, (top, left) in enumerate(((1, 1), (8, 8), (11, 9))):
+            mask = np.zeros((20, 28), np.uint8)
+            mask[top : top + 5, left : left + 5] = 255
+            write(mask, tmp_path / name / "masks" / f"{number}.png", "labels")
+    return tmp_path
+
+
+def test_masks_of_objects_are_merged_and_keep_their_ids(squares: Path) -> None:
+    (squares / "c" / "masks" / "Thumbs.db").touch()
+    dataset = open_dataset(squares)
+    assert dataset.layout == "one mask for each object, as in a/masks/"
+    assert dataset.recipe_values["instances"] == "binary" and dataset.labels[1] == "object"
+    assert {(f.code, f.file, f.severity) for f in dataset.findings} == {
+        ("overlap", f"{name}/masks", "warning") for name in "abcde"
+    }
+    assert dataset.findings[0].what.startswith("8 voxels in the masks of several objects")
+    _, label, ids = dataset.read_with_ids(dataset.cases[0])
+    assert [int((ids.array == number).sum()) for number in range(1, 5)] == [25, 17, 25, 0]
+    np.testing.assert_array_equal(label.array, ids.array > 0)
+    assert ids_are_objects(dataset.cases)
+    apart = open_dataset(squares, interpretation=Interpretation("borders"))
+    assert np.unique(apart.read_label(apart.cases[0]).array).tolist() == [0, 1, 2]
+    before = dataset.fingerprint()
+    (squares / "d" / "masks" / "2.png").unlink()
+    assert open_dataset(squares).fingerprint() != before
+
+
+def test_folders_of_masks_of_objects_that_cannot_be_used_are_reported(squares: Path) -> None:
+    two = np.zeros((20, 28), np.uint8)
+    two[1, 1:3] = 1, 2
+    write(two, squares / "a" / "masks" / "3.png", "labels")
+    write(two[1:], squares / "b" / "masks" / "3.png", "labels")
+    for mask in (squares / "c" / "masks").iterdir():
+        mask.unlink()
+    write(two, squares / "d" / "images" / "second.png")
+    write(two, squares / "f" / "images" / "f.png")
+    found = {f.file: f.what for f in open_dataset(squares).findings if f.severity == "error"}
+    assert found == {
+        "a/masks/3.png": "is to be the mask of one object, but holds 2 values above 0",
+        "b/masks/0.png": "has size (20, 28), 3.png (19, 28)",
+        "c/images/c.png": "has no masks in masks/",
+        "d": "has 2 images, the others have one",
+        "f": "has no folders of images and masks",
+    }
+
+
+def test_masks_of_objects_in_parts(tmp_path: Path) -> None:
+    pairs = list(PAIRS.items())
+    for part, some in (("train", pairs[:4]), ("val", pairs[4:6]), ("test", pairs[6:8])):
+        masks_of_objects(tmp_path / part, dict(some))
+    dataset = open_dataset(tmp_path)
+    assert [case.part for case in dataset.cases] == ["train"] * 4 + ["validation"] * 2
+    assert dataset.findings == ()
+
+
+def test_masks_of_classes_are_not_taken_for_those_of_objects(squares: Path) -> None:
+    for folder in squares.iterdir():
+        for old, new in (("0.png", "liver.png"), ("1.png", "tumour.png"), ("2.png", "cyst.png")):
+            (folder / "masks" / old).rename(folder / "masks" / new)
+    error = "the names cyst, liver, tumour, as of classes and not of objects: merge"
+    with pytest.raises(InvalidInput, match=error):
+        discover(squares)
 
 
 def test_linked_folders_are_read_like_others(tmp_path: Path) -> None:

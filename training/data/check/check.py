@@ -31,6 +31,8 @@ from training.progress import CHECKING, tracked
 #: What to do with a label map that is an image in truth.
 SAVE_IDS = "save label ids: 0, 1, 2, ..."
 _CHUNK = 2**22
+#: Code of a finding -> what a label map is made of where the finding is told of it.
+_PARTS_OF_MAPS = {"segments": "segments", "overlap": "masks"}
 #: Cases shown on the contact sheet, evenly spaced.
 SHOWN = 12
 
@@ -173,9 +175,10 @@ class _Survey:
         if what := like_a_picture(label, len(counted)):
             self._add("label_picture", case.label, what, SAVE_IDS)
             return
-        for note in label.warnings if case.segments else ():  # other files say nothing of segments
-            fix = "correct the segments where this is not what was meant"
-            self._add("segments", case.label, note.removeprefix("DICOM SEG: "), fix)
+        code = "segments" if case.segments else "overlap" if case.label.objects else ""
+        for note in label.warnings if code else ():  # of other files they say something else
+            fix = f"correct the {_PARTS_OF_MAPS[code]} where this is not what was meant"
+            self._add(code, case.label, note.removeprefix("DICOM SEG: "), fix)
         self._values.add(frozenset(counted))
         self._note_labels(self._file(case.label), label, counted)
         for collector in self._collectors:

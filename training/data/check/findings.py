@@ -31,6 +31,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
         "the greys of smoothed masks",
     ),
     "segments": ("warning", "a DICOM SEG whose segments overlap or are fractional"),
+    "overlap": ("warning", "masks of several objects of an image overlap"),
     "label_picture": ("error", "a label map whose values vary like those of a photograph"),
     "mixed_labels": (
         "error",

@@ -116,7 +116,7 @@ def medmnist(path: Path) -> ClassifiedImages | None:
     unusable: list[Unpaired] = []
     for part in sorted(pairs, key=lambda p: list(PARTS).index(p) if p in PARTS else len(PARTS)):
         labels = read_array(file, f"{part}_labels")
-        images = ArrayRef(file, 0, f"{part}_images")
+        images = ArrayRef(file, 0, array=f"{part}_images")
         found += _of_arrays(images, labels, part, PARTS.get(part), unusable)
     named = _class_names(file.parent, found)
     return collected(path, "npz of images and labels (MedMNIST)", found, named, unusable)
@@ -270,7 +270,7 @@ def _of_arrays(
         if key not in names:
             present = [k for k, on in enumerate(row) if on] if several else [row]
             names[key] = tuple(map(str, present))
-        ref = ArrayRef(images.path, index, images.array)
+        ref = ArrayRef(images.path, index, array=images.array)
         yield Found(f"{name}-{index:0{digits}}", ref, names[key], "", part)
 
 

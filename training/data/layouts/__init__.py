@@ -28,6 +28,7 @@ from training.data.layouts.folders import (
     pairs_in_subfolders,
 )
 from training.data.layouts.naming import entries, name_of
+from training.data.layouts.objects import masks_of_objects
 from training.data.layouts.stacks import npy_stacks, with_stacks
 from training.data.segments import with_segments
 from training.data.unsupported import unsupported
@@ -43,6 +44,7 @@ FOLDERS: tuple[Layout, ...] = (
     npy_stacks,
     paired_folders,
     one_folder,
+    masks_of_objects,
     pairs_in_subfolders,
 )
 
@@ -52,6 +54,7 @@ Supported layouts of images with label maps:
   images/a.png + labels/a.png             also imgs/masks, original/mask; a_seg, a_mask, a-label;
                                           also in folders of patients or findings
   a.png + a_mask.png                      side by side, or one folder per case
+  a/images/a.png + a/masks/*.png          one mask for each object (Data Science Bowl 2018)
   imagesTr/a_0000.nii.gz + labelsTr/a.nii.gz (nnU-Net, Medical Segmentation Decathlon)
   NAME_data_train.npy + NAME_mask_train.npy
   list.json or list.csv                   with the image and label of each case (give its path)"""
@@ -86,7 +89,8 @@ def _strangers(cases: Cases) -> tuple[Path, ...]:
     """Files in the folders of the cases that belong to none; of a list there are none."""
     if not cases.root.is_dir():
         return ()
-    read = {ref.path for case in cases.cases for ref in (*case.images, case.label)}
+    refs = [ref for case in cases.cases for ref in (*case.images, case.label)]
+    read = {path for ref in refs for path in (ref.path, *ref.objects)}
     used = read | {path.with_name(name) for path in read for name in names_beside(path.name)}
     used |= {one.path for one in cases.unpaired} | {
         cases.root / DESCRIPTION,

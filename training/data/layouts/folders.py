@@ -25,7 +25,7 @@ _LABEL_WORDS = frozenset(
 #: Used whatever other folders there are.
 _USUAL = ("images", "labels")
 #: Subsets of a data set that are read; a test set is left out.
-_PARTS = {name: part for name, part in PARTS.items() if part != "test"}
+READ_PARTS = {name: part for name, part in PARTS.items() if part != "test"}
 #: Most folders that the name of a layout lists; the rest are counted.
 _LISTED = 4
 #: ``SegmentationClass`` and ``2d_images`` are two words each.
@@ -71,7 +71,7 @@ def _of_pairs(folder: Path, pairs: Sequence[tuple[Path, Path]]) -> Cases:
         pairing = paired(left, right)
         unusable += [*unusable_left, *unusable_right]
         below = images.parent.name if images.parent != folder else ""
-        part = _PARTS.get(below.lower())
+        part = READ_PARTS.get(below.lower())
         above = f"{composed(below)}/" if below and part is None else ""
         cases = [replace(c, name=f"{above}{c.name}", part=part) for c in pairing.cases]
         found = Pairing(found.cases + cases, found.unpaired + pairing.unpaired, pairing.channels)
@@ -87,7 +87,7 @@ def folder_pairs(folder: Path) -> list[tuple[Path, Path]]:
     return list(_pairs(folder)) or [
         pair
         for part in visible_folders(folder)
-        if part.name.lower() in _PARTS
+        if part.name.lower() in READ_PARTS
         for pair in _pairs(part)
     ]
 
