@@ -165,7 +165,8 @@ def segmentation(
     folds: Annotated[
         int,
         typer.Option(
-            help="Cross-validate with this many folds, and publish their networks as one model.",
+            help="Cross-validate with this many folds, and publish their networks as one model. "
+            "If the data give as many (fold in a list, nnU-Net's splits_final.json), these.",
             min=0,
         ),
     ] = 0,
@@ -346,7 +347,8 @@ def classification(
     folds: Annotated[
         int,
         typer.Option(
-            help="Cross-validate with this many folds, and publish their networks as one model.",
+            help="Cross-validate with this many folds, and publish their networks as one model. "
+            "If the data give as many (fold in a list, nnU-Net's splits_final.json), these.",
             min=0,
         ),
     ] = 0,

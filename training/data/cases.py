@@ -79,6 +79,8 @@ class Case:
             `training.data.segments`.
         part: as the user divided the data: "train" or "validation"; None where they are not
             divided. Test cases are left out when a data set is found.
+        folds: numbers of the folds of a cross-validation, counted from 0, in which it is held out,
+            as far as the data give folds.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Case:
     group: str = ""
     segments: tuple[tuple[int, int, str], ...] = ()
     part: Part | None = None
+    folds: tuple[int, ...] = ()
 
     @property
     def grouped(self) -> str:
@@ -161,6 +164,22 @@ class Cases:
         """Path, size and modification time (ns) of every file."""
         paths = {ref.path for case in self.cases for ref in (*case.images, case.label)}
         return files_at_present({file for path in paths for file in files_of(path)})
+
+
+def given_folds(held_out: Iterable[tuple[str, Iterable[int]]]) -> tuple[frozenset[str], ...]:
+    """What is held out in each fold that the data give; empty if they give none.
+
+    >>> [sorted(fold) for fold in given_folds([("a", [0]), ("b", [1]), ("a", [1]), ("c", [])])]
+    [['a'], ['a', 'b']]
+
+    Args:
+        held_out: groups, with the folds in which one of their cases is held out.
+    """
+    folds: dict[int, set[str]] = {}
+    for group, numbers in held_out:
+        for number in numbers:
+            folds.setdefault(number, set()).add(group)
+    return tuple(frozenset(folds.get(number, ())) for number in range(max(folds, default=-1) + 1))
 
 
 def files_of(path: Path) -> list[Path]:

@@ -191,14 +191,15 @@ class Dataset(Cases):
         return learned(case, ids, self.label_values, self.instances)
 
     def subset(self, groups: Collection[str]) -> Self:
-        """The cases of some groups, sharing the check of the whole.
+        """The cases of some groups, sharing the check of the whole, but not its folds.
 
         Take subsets before the check runs; the card of a later one reads its files again.
         """
-        chosen = replace(self, cases=tuple(c for c in self.cases if c.grouped in groups))
+        chosen = tuple(replace(c, folds=()) for c in self.cases if c.grouped in groups)
+        subset = replace(self, cases=chosen)
         if self._pass is not None and not self._pass.done:
-            self._pass.subsets.append(chosen)
-        return chosen
+            self._pass.subsets.append(subset)
+        return subset
 
 
 _opened: Opened[Dataset] = Opened(Cases)

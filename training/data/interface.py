@@ -103,9 +103,13 @@ class TrainingSource(Protocol):
     def card_values(self) -> Mapping[str, Any]:
         """What a model card says about the data."""
 
+    @property
+    def given_folds(self) -> Sequence[frozenset[str]]:
+        """The groups held out in each fold that the data give; empty if they give none."""
+
     def folds(self, count: int) -> Sequence[Self]:
-        """The parts of a cross-validation.
+        """The parts of a cross-validation: the given folds, if there are as many.
 
         Raises:
-            InvalidParameter: there is too little for so many.
+            InvalidParameter: there is too little for so many, or a given fold cannot be used.
         """

@@ -22,7 +22,7 @@ from caps_med.images.channels import is_colour
 from caps_med.preprocessing import Preprocessing, with_neighbours
 from caps_med.wording import counted
 from training.atomic import refilled, write_text
-from training.data.cases import Case
+from training.data.cases import Case, given_folds
 from training.data.dataset import Dataset
 from training.data.samples import (
     HELD_OUT,
@@ -144,6 +144,7 @@ def load_source(
         places=[(entry.case, entry.slice) for entry in entries if entry.slice is not None],
         unlabelled=frozenset(empty),
         partly_labelled=partly,
+        given_folds=_folds(dataset, groups),
     )
 
 
@@ -163,6 +164,12 @@ def _held_out(dataset: Dataset, groups: Sequence[str], empty: Sequence[str]) -> 
         return given
     labelled = [group for group in groups if group not in set(empty)]
     return hold_out(labelled) | frozenset(empty[HELD_OUT // 2 :: HELD_OUT])
+
+
+def _folds(dataset: Dataset, groups: Sequence[str]) -> tuple[frozenset[str], ...]:
+    """See `Source.given_folds`; none of groups that are no cases, such as slices."""
+    folds = given_folds((case.grouped, case.folds) for case in dataset.cases)
+    return folds if any(fold & set(groups) for fold in folds) else ()
 
 
 class StoredSamples(Sequence[Sample]):

@@ -47,6 +47,7 @@ class Source:
         channel_names: of the image's channels, without those of neighbours; may be empty.
         instances: what ids of instances have become; see `training.data.cases.Cases`.
         places: of slices of volumes the volume and the number in it; empty if it is not known.
+        given_folds: the groups held out in each fold of a cross-validation that the data give.
         unlabelled: the groups that have no labels, so that they alone cannot be scored; they come
             after the others.
         partly_labelled: whether some samples hold `UNLABELLED`.
@@ -71,6 +72,7 @@ class Source:
     places: Sequence[tuple[str, int]] = ()
     unlabelled: frozenset[str] = frozenset()
     partly_labelled: bool = False
+    given_folds: tuple[frozenset[str], ...] = ()
 
     @cached_property
     def training(self) -> Sequence[Sample]:
@@ -134,18 +136,46 @@ class Source:
         return 1 if self.binary else len(self.labels)
 
     def folds(self, count: int) -> list[Self]:
-        """Split the data set into cross-validation folds; each group is held out once.
+        """Split the data set into cross-validation folds.
+
+        They are those that the data give, if there are as many. Else each group is held out once.
 
         Raises:
-            InvalidParameter: there are fewer groups with labels than folds.
+            InvalidParameter: there are fewer groups with labels than folds, or the data give a fold
+                that holds out none of them, or all.
         """
         groups = list(dict.fromkeys(self.groups))
-        most = len(groups) - len(self.unlabelled)
-        if not 2 <= count <= most:
+        labelled = set(groups) - self.unlabelled
+        if not 2 <= count <= len(labelled):
             raise InvalidParameter(
-                f"folds={count}: 2 to {most} are possible, at most one per group with labels"
+                f"folds={count}: 2 to {len(labelled)} are possible, at most one per group with "
+                "labels"
             )
-        return [replace(self, held_out=frozenset(groups[k::count])) for k in range(count)]
+        if len(self.given_folds) != count:
+            return [replace(self, held_out=frozenset(groups[k::count])) for k in range(count)]
+        for number, fold in enumerate(self.given_folds, 1):
+            check_fold(number, count, len(labelled & fold), len(labelled))
+        return [replace(self, held_out=fold & {*groups}) for fold in self.given_folds]
+
+
+def check_fold(number: int, count: int, held_out: int, of: int) -> None:
+    """Check that a fold that the data give can be used.
+
+    Args:
+        number: of the fold, counted from 1.
+        count: of the folds.
+        held_out, of: how many it holds out of those with labels.
+
+    Raises:
+        InvalidParameter: it holds out none, or all.
+    """
+    if held_out in (0, of):
+        what = "all" if held_out else "none"
+        raise InvalidParameter(
+            f"folds={count}: fold {number} of those that the data give holds out {what} of the "
+            "labelled images: correct it, or ask for another number of folds, which divides them "
+            "anew"
+        )
 
 
 class _Chosen(Sequence[Sample]):

@@ -16,6 +16,7 @@ from caps_med.bundles import Bundle, ModelCard, ModelRepository, Statement
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.printing import print_line
+from caps_med.wording import counted
 from training.data import Dataset
 from training.data.check.check import by_code
 from training.data.interface import TrainingData, TrainingSource
@@ -144,9 +145,8 @@ def prepare(request: TrainRequest, console: Console, plan_again: bool = False) -
     recipe = _recipe(replace(request, resume=request.resume and not plan_again), task)
     with idist.one_rank_first():
         source = task.load(request.dataset, request.folder.data, recipe)
-    if request.folds:
-        source.folds(request.folds)  # refuses too many before anything is written or announced
-    split = source.held_out, len(source.training), len(source.validation), request.folds
+    held_out = _held_out(source, request.folds)  # before anything is written or announced
+    split = held_out, len(source.training), len(source.validation), request.folds
     if request.resume:
         request.folder.require_split(*split)
     elif distributed.first():
@@ -157,6 +157,7 @@ def prepare(request: TrainRequest, console: Console, plan_again: bool = False) -
     statement = _statement(request, source.labels)
     if distributed.first():
         _print_plan(source, recipe, console)
+        _print_folds(source, request.folds, console)
         if isinstance(source, RandomSource):
             _show_images(source, request.folder.path / "images.png", console)
     return Prepared(request, source, recipe, statement)
@@ -314,6 +315,30 @@ def _show_images(source: RandomSource, path: Path, console: Console) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     source.sheet().save(path)
     print_line(console, f"some of the random images in {path}")
+
+
+def _held_out(source: TrainingSource, folds: int) -> frozenset[str]:
+    """What a run keeps of what it holds out, of given folds with the number of the fold.
+
+    Raises:
+        InvalidParameter: so many folds are not possible.
+    """
+    if not folds:
+        return source.held_out
+    parts = source.folds(folds)
+    if len(source.given_folds) != folds:
+        return source.held_out
+    return frozenset(f"{k} {name}" for k, part in enumerate(parts, 1) for name in part.held_out)
+
+
+def _print_folds(source: TrainingSource, folds: int, console: Console) -> None:
+    """Which folds are trained, where the data give some."""
+    given = len(source.given_folds) if folds else 0
+    if given and folds == given:
+        print_line(console, f"the {folds} folds are those that the data give")
+    elif given:
+        whose = f"the data give {counted(given, 'fold')}, which --folds {given} follows"
+        print_line(console, f"the cases are divided anew into {folds} folds: {whose}")
 
 
 def _print_plan(source: TrainingSource, recipe: Recipe, console: Console) -> None:

@@ -130,6 +130,7 @@ class CountedSource:
         return f"{len(self.names)} images of {self.name}"
 
     summary = description
+    given_folds: Sequence[frozenset[str]] = ()
 
     @property
     def training(self) -> Sequence[int]:

@@ -110,6 +110,10 @@ def test_the_first_fold_of_a_list_is_the_part_held_out(tmp_path: Path) -> None:
     path.write_text("\n".join([f"{head},fold", *folds]))
     dataset = open_classified(path)
     assert (len(dataset.of("validation")), len(dataset.of("train"))) == (5, 35)
+    source = load_classified(dataset, tmp_path / "store", PICTURES, 0.2, 0)
+    given = [{image.name for image in dataset.images if image.folds == (k,)} for k in range(9)]
+    assert [fold.held_out for fold in source.folds(9)] == given
+    assert sum(map(len, given)) == 40 and len(source.folds(4)) == 4
     assert [image.name for image in dataset.of("test")] == [
         image.name for image in open_classified(csv_list(tmp_path, TRAIN, TEST)).of("test")
     ]

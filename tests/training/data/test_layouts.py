@@ -3,13 +3,14 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from caps_med.errors import InvalidInput
+from caps_med.errors import InvalidInput, InvalidParameter
 from tests.images.dicom_files import dataset, directory_file, encoded, placed
 from tests.training.data.pairs import (
     LAYOUTS,
@@ -716,6 +717,36 @@ def test_a_class_of_the_validation_part_alone_is_told(tmp_path: Path) -> None:
         "warning: unlearned_class: label 2: only in held-out cases (2), so that it is not learned"
         in found
     )
+
+
+def _nnunet_with_three_folds(root: Path) -> Path:
+    names = list(PAIRS)[:9]
+    folds = [{"train": names, "val": names[k::4]} for k in range(3)]
+    (nnunet(root, {n: PAIRS[n] for n in names}) / "splits_final.json").write_text(json.dumps(folds))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("layout", "held_out"),
+    [(_nnunet_with_three_folds, ("048", "15", "26")),
+     (_with_fold_of_each("l.json"), ("34", "15", "67", "02"))],
+    ids=["nnunet", "json"],
+)  # fmt: skip
+def test_folds_that_the_data_give_are_followed(
+    layout: Callable[[Path], Path], held_out: Sequence[str], tmp_path: Path
+) -> None:
+    dataset = open_dataset(layout(tmp_path / "data"))
+    source = load_source(dataset, tmp_path / "store")
+    names = [case.name for case in dataset.cases]
+    given = [frozenset(names[int(k)] for k in fold) for fold in held_out]
+    assert [fold.held_out for fold in source.folds(len(given))] == given == [*source.given_folds]
+    anew = source.folds(2)
+    assert sorted(name for fold in anew for name in fold.held_out) == names
+    apart = replace(source, given_folds=(frozenset(names), frozenset(names[:1])))
+    with pytest.raises(InvalidParameter, match="folds=2: fold 1 of those that the data give holds"):
+        apart.folds(2)
+    part = dataset.subset(set(names[:5]))
+    assert load_source(part, tmp_path / "part").given_folds == ()
 
 
 def test_folds_of_nnunet_that_do_not_suit_its_cases_are_told(tmp_path: Path) -> None:

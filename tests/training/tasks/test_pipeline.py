@@ -667,6 +667,29 @@ def test_a_cross_validation_is_not_resumed_with_another_number_of_folds(
         train(request(discs, tmp_path, folds=2, resume=True), Console(quiet=True))
 
 
+def test_folds_that_the_data_give_are_told_and_must_stay_those_of_the_run(
+    discs: Path, tmp_path: Path
+) -> None:
+    entries = [
+        {"image": str(image), "label": str(discs / "labels" / image.name), "fold": k % 3}
+        for k, image in enumerate(sorted((discs / "images").iterdir()))
+    ]
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps(entries))
+    printed = Console(width=500, record=True, file=io.StringIO())
+    begun = prepare(request(path, tmp_path, folds=3), printed)
+    assert "the 3 folds are those that the data give" in printed.export_text()
+    prepare(request(path, tmp_path, runs=tmp_path / "other", folds=2), printed)
+    assert "divided anew into 2 folds: the data give 3 folds, which --" in printed.export_text()
+    begun.request.folder.fold(1).write(begun.recipe)
+    begun.request.folder.fold(1).checkpoint.touch()
+    again = {"folds": 3, "resume": True}
+    assert prepare(request(path, tmp_path, **again), Console(quiet=True)).recipe == begun.recipe
+    path.write_text(json.dumps([*entries[:-2], *({**e, "fold": 1} for e in entries[-2:])]))
+    with pytest.raises(InvalidParameter, match="others are held out"):
+        prepare(request(path, tmp_path, **again), Console(quiet=True))
+
+
 def test_volumes_are_not_resumed_in_other_dimensions(tmp_path: Path) -> None:
     data = write_volumes(tmp_path / "data", 3)
     begun = prepare(request(data, tmp_path, dims="2.5d"), Console(quiet=True))

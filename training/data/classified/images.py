@@ -23,6 +23,7 @@ class Found(NamedTuple):
     classes: tuple[str, ...]
     group: str = ""
     part: Part | None = None
+    folds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class ClassifiedImage:
         group: images of one group (a patient) must not be split between training and validation;
             empty for an image on its own.
         part: as published; None if the data set is not divided.
+        folds: see `training.data.cases.Case`.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ClassifiedImage:
     classes: tuple[int, ...]
     group: str = ""
     part: Part | None = None
+    folds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def collected(
     index = {name: k for k, name in enumerate(classes)}
     sets = {each.classes: tuple(sorted(index[name] for name in each.classes)) for each in listed}
     images = tuple(
-        ClassifiedImage(f.name, f.image, sets[f.classes], f.group, f.part) for f in listed
+        ClassifiedImage(f.name, f.image, sets[f.classes], f.group, f.part, f.folds) for f in listed
     )
     return ClassifiedImages(
         name=path.stem if path.is_file() else path.resolve().name,

@@ -137,10 +137,10 @@ def class_list(path: Path) -> ClassifiedImages | None:
     names = [str(name) for name in declared] if isinstance(declared, list) else None
     found: list[Found] = []
     unusable: list[Unpaired] = []
-    for number, item in enumerate(with_parts(items), 1):
+    for number, (item, folds) in enumerate(with_parts(items), 1):
         entry = _entry(item, number, path, names)
         if isinstance(entry, Found):
-            found.append(entry)
+            found.append(entry._replace(folds=folds))
         else:
             unusable.append(entry)
     return collected(path, f"{kind[1:].upper()} list of classes", found, names, unusable)

@@ -23,9 +23,11 @@ from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.preprocessing import PicturePreprocessing, unit_pictures
 from caps_med.wording import counted
 from training.atomic import refilled, write_text
+from training.data.cases import given_folds
 from training.data.classified.dataset import ClassifiedDataset
 from training.data.classified.images import ClassifiedImage
 from training.data.classified.split import folds_of, hold_out_share, strata_of
+from training.data.samples import check_fold
 from training.progress import PREPARING, tracked
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ class ClassifiedSource:
         classes: names of the classes.
         exclusive: whether each image belongs to exactly one.
         preparation: how an image becomes a picture.
+        given_folds: the groups held out in each fold of a cross-validation that the data give, or
+            of an image without a group its name.
     """
 
     name: str
@@ -86,6 +90,7 @@ class ClassifiedSource:
     preparation: PicturePreprocessing
     description: str
     seed: int = 0
+    given_folds: tuple[frozenset[str], ...] = ()
 
     @cached_property
     def training(self) -> Pictures:
@@ -140,13 +145,25 @@ class ClassifiedSource:
         }
 
     def folds(self, count: int) -> list[Self]:
-        """The parts of a cross-validation; each image is held out once.
+        """The parts of a cross-validation.
+
+        They are those that the data give, if there are as many. Else each image is held out once.
 
         Raises:
-            InvalidParameter: there are fewer images or patients than folds.
+            InvalidParameter: there are fewer images or patients than folds, or the data give a fold
+                that holds out none, or all.
         """
+        if len(self.given_folds) == count > 1:
+            return [self._given(number) for number in range(count)]
         folds = folds_of(strata_of(self.targets), self.groups, count, self.seed)
         return [replace(self, held_out_indices=np.flatnonzero(folds == k)) for k in range(count)]
+
+    def _given(self, number: int) -> Self:
+        fold = self.given_folds[number]
+        pairs = zip(self.groups, self.names, strict=True)
+        held_out = np.array([(group or name) in fold for group, name in pairs])
+        check_fold(number + 1, len(self.given_folds), int(held_out.sum()), len(held_out))
+        return replace(self, held_out_indices=np.flatnonzero(held_out))
 
 
 def load_classified(
@@ -196,6 +213,7 @@ def load_classified(
         preparation=preparation,
         description=f"{len(images)} images of {dataset.name} in {len(dataset.classes)} classes",
         seed=seed,
+        given_folds=given_folds((image.group or image.name, image.folds) for image in images),
     )
 
 

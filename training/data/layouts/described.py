@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ _SPLITS_EXAMPLE = '[{"train": ["a", ...], "val": ["b", ...]}, ...]'
 def nnunet(folder: Path) -> Cases | None:
     """``imagesTr/case_0000.nii.gz`` with ``labelsTr/case.nii.gz``, names in ``dataset.json``.
 
-    The parts are those of the first fold in ``splits_final.json``, if that is there.
+    The folds are those in ``splits_final.json``, if that is there, the parts those of the first.
     """
     images, labels = folder / "imagesTr", folder / "labelsTr"
     if not (images.is_dir() and labels.is_dir()):
@@ -63,14 +64,15 @@ def nnunet(folder: Path) -> Cases | None:
     (left, unusable), (right, more) = entries(images, deep=False), entries(labels, deep=False)
     by_stem = by_key(right, lambda entry: entry.stem)
     channels = by_key(left, lambda e: e.stem if e.stem in by_stem else _CHANNEL.sub("", e.stem))
-    parts = _first_fold(folder)
+    parts, folds = _parts(folder)
     cases, unpaired = [], [*unusable, *more]
-    unpaired += _unknown(parts, {*channels, *by_stem}, folder, "imagesTr")
+    unpaired += _unknown({*parts, *folds}, {*channels, *by_stem}, folder, "imagesTr")
     for stem, files in channels.items():
         found = by_stem.pop(stem, [])
         if len(found) == 1:
             refs = tuple(FileRef(e.path) for e in sorted(files))
-            cases.append(Case(stem, refs, FileRef(found[0].path), part=parts.get(stem)))
+            part, held = parts.get(stem), folds.get(stem, ())
+            cases.append(Case(stem, refs, FileRef(found[0].path), part=part, folds=held))
         else:
             what = f"has {'several label maps' if found else 'no label map'} {stem} in labelsTr"
             unpaired += [Unpaired(e.path, what, "provide exactly one of that name") for e in files]
@@ -86,13 +88,14 @@ def nnunet_list(folder: Path) -> Cases | None:
     named = description.get("dataset")
     if not (isinstance(named, Mapping) and any(isinstance(e, Mapping) for e in named.values())):
         return None
-    parts = _first_fold(folder)
+    parts, folds = _parts(folder)
     items = [
         {**entry, "name": name, "part": parts.get(name)} if isinstance(entry, Mapping) else entry
         for name, entry in named.items()
     ]
-    cases, unpaired = _listed(items, folder)
-    unpaired += _unknown(parts, named, folder, DESCRIPTION)
+    listed, unpaired = _listed(items, folder)
+    cases = [replace(case, folds=folds.get(case.name, ())) for case in listed]
+    unpaired += _unknown({*parts, *folds}, named, folder, DESCRIPTION)
     return _with_names(folder, "nnU-Net", cases, unpaired, description)
 
 
@@ -172,20 +175,27 @@ def _description(folder: Path) -> Mapping[str, Any]:
     return content
 
 
-def _first_fold(folder: Path) -> dict[str, Part]:
-    """Case -> part, of the first fold of nnU-Net's cross-validation; empty if it has none."""
+def _parts(folder: Path) -> tuple[dict[str, Part], dict[str, tuple[int, ...]]]:
+    """Of nnU-Net's cross-validation: case -> part in the first fold, and the folds that hold it
+    out; empty if it has none.
+    """
     path = folder / SPLITS
-    if not path.is_file():
-        return {}
-    content = read_json(path)
-    fold = content[0] if isinstance(content, list) and content else None
+    content = read_json(path) if path.is_file() else []
+    wrong = InvalidInput(f"{path}: must be a list of folds like {_SPLITS_EXAMPLE}")
+    if not isinstance(content, list) or (path.is_file() and not content):
+        raise wrong
     parts: dict[str, Part] = {}
-    for key in ("train", "val"):
-        names = fold.get(key) if isinstance(fold, Mapping) else None
-        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise InvalidInput(f"{path}: must be a list of folds like {_SPLITS_EXAMPLE}")
-        parts |= dict.fromkeys(names, PARTS[key])
-    return parts
+    folds: dict[str, tuple[int, ...]] = {}
+    for number, fold in enumerate(content):
+        for key in ("train", "val"):
+            names = fold.get(key) if isinstance(fold, Mapping) else None
+            if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+                raise wrong
+            if number == 0:
+                parts |= dict.fromkeys(names, PARTS[key])
+            if key == "val":
+                folds |= {name: (*folds.get(name, ()), number) for name in names}
+    return parts, folds
 
 
 def _unknown(
@@ -264,23 +274,27 @@ def _rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def with_parts(items: Iterable[Any]) -> list[Any]:
-    """The entries of a list, those of its first fold for validation, unless others are.
+def with_parts(items: Iterable[Any]) -> list[tuple[Any, tuple[int, ...]]]:
+    """The entries of a list, each with the folds that hold it out; see `Case.folds`.
 
-    MONAI's Auto3DSeg, too, holds out the first fold where nothing else is said.
+    Those of its first fold are for validation, unless others are. MONAI's Auto3DSeg, too, holds out
+    the first fold where nothing else is said.
     """
     entries = list(items)
     parts = [_part_of(entry) for entry in entries]
-    folds = [
+    named = [
         text_at(entry, _FOLD_KEYS) if isinstance(entry, Mapping) and part in ("", "train") else ""
         for entry, part in zip(entries, parts, strict=True)
     ]
-    first = min(filter(None, folds), key=lambda fold: (len(fold), fold), default="")
-    if not first or "validation" in parts:
-        return entries
+    order = sorted(set(filter(None, named)), key=lambda fold: (len(fold), fold))
+    if "validation" in parts:
+        order = []
+    numbers = {fold: number for number, fold in enumerate(order)}
     return [
-        {**entry, "part": "validation" if fold == first else "train"} if fold else entry
-        for entry, fold in zip(entries, folds, strict=True)
+        ({**entry, "part": "train" if numbers[fold] else "validation"}, (numbers[fold],))
+        if fold in numbers
+        else (entry, ())
+        for entry, fold in zip(entries, named, strict=True)
     ]
 
 
@@ -293,7 +307,7 @@ def _part_of(entry: object) -> str:
 def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired]]:
     """The cases of a list but for those of its test part, and what cannot be used."""
     cases, unpaired = [], []
-    for number, item in enumerate(with_parts(items), 1):
+    for number, (item, folds) in enumerate(with_parts(items), 1):
         entry = item if isinstance(item, Mapping) else {}
         images, label = (
             _paths(value_at(entry, IMAGE_KEYS), base),
@@ -319,7 +333,8 @@ def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired
             name = text_at(entry, _NAME_KEYS) or stem_of(images[0])
             refs = tuple(FileRef(path) for path in images)
             group = text_at(entry, GROUP_KEYS)
-            cases.append(Case(name, refs, FileRef(label[0]), group, part=PARTS.get(part)))
+            known = PARTS.get(part)
+            cases.append(Case(name, refs, FileRef(label[0]), group, part=known, folds=folds))
     return cases, unpaired
 
 

@@ -48,7 +48,9 @@ def with_stacks(cases: Cases) -> Cases:
             continue
         pages, broken = _spread(case.name, image.path, counts[0], case.label.path, counts[1])
         stacks += 1
-        spread += [replace(one, group=case.grouped, part=case.part) for one in pages]
+        spread += [
+            replace(one, group=case.grouped, part=case.part, folds=case.folds) for one in pages
+        ]
         unpaired += broken
     if stacks == 1 and len({case.group for case in spread}) == 1:
         spread = [replace(case, group="") for case in spread]
