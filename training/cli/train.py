@@ -464,7 +464,7 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
     from caps_med.bundles import ModelRepository
     from training.engine import distributed
     from training.progress import shown_by
-    from training.tasks.pipeline import train
+    from training.tasks.pipeline import ReportStopped, train
 
     options = {**_DEFAULTS, **options}
     request = _requested(task, options)
@@ -485,6 +485,11 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
                 bundle = _train_side_by_side(request, trials, cluster)
             else:
                 bundle = distributed.in_parallel(lambda: train(request, console))
+    except ReportStopped as stopped:
+        published = f"{stopped.bundle.reference} is trained, in {stopped.bundle.path}"
+        how = f"stopped before the report was written; for that: {request.command} --resume"
+        print_line(console, f"{published}\n{how}")
+        raise typer.Exit(INTERRUPTED) from None
     except KeyboardInterrupt:
         if distributed.first():
             _print_how_to_resume(request.folder.path, request.command)

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from ignite.engine import Engine, Events
-from ignite.handlers import TensorboardLogger
 from monai.engines import SupervisedTrainer
 from PIL import Image
 from rich.console import Console
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from caps_med.printing import Terminal
 from training.engine import distributed
+from training.engine.board import Board
 from training.engine.mlflow import MLflowTracker
 from training.engine.pace import STEPS_PER_LOOK
 from training.engine.recipe import Recipe
@@ -59,9 +59,10 @@ class ProgressReporter:
         self._written, self._started = 0.0, time.monotonic()
         # files are named by the second: without a suffix a run that is resumed within one would
         # overwrite what it had written before
-        self.board = TensorboardLogger(
-            str(folder.path / "tensorboard"), purge_step=done + 1, filename_suffix=f".{done}"
-        )
+        self.board = Board(
+            folder.path / "tensorboard", self.print,
+            purge_step=done + 1, filename_suffix=f".{done}",
+        )  # fmt: skip
         self.mlflow = MLflowTracker(folder, recipe, self.print)
         self.bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
@@ -76,11 +77,12 @@ class ProgressReporter:
 
     def __enter__(self) -> ProgressReporter:
         self.bar.start()
+        self.board.__enter__()
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
-        self.board.close()
+        self.board.__exit__()
         self.mlflow.end(error)
 
     def attach(self, trainer: Engine, picture: Callable[[], Tensor] | None = None) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +32,8 @@ from training.progress import tracked
 
 #: New and original label maps on the sheet, and its columns.
 _SHOWN, _SHOWN_ORIGINALS, _COLUMNS = 24, 8, 8
+#: Seconds between two looks for Ctrl-C while label maps are drawn.
+_LOOK_S = 0.5
 
 
 class NewLabel(NamedTuple):
@@ -140,12 +146,45 @@ class LabelMaker:
         return ids, Origin(how="spline model")
 
     def many(self, count: int, workers: int = 1) -> Iterator[NewLabel]:
-        """The first `count` label maps in order, drawn by `workers` threads."""
+        """The first `count` label maps in order, drawn by `workers` threads.
+
+        Once no more are asked for, as after Ctrl-C, the threads end, too: a map of a large volume
+        takes minutes.
+        """
         if workers <= 1:  # Ctrl-C stops this thread at once; another would finish its map
             yield from map(self.draw, range(count))
             return
-        with ThreadPoolExecutor(workers) as pool:
-            yield from pool.map(self.draw, range(count))
+        drawn: list[Future[NewLabel]] = [Future() for _ in range(count)]
+        waiting = deque(enumerate(drawn))
+        drawing = [Thread(target=self._draw_waiting, args=[waiting]) for _ in range(workers)]
+        try:
+            for thread in drawing[:count]:
+                thread.start()
+            for one in drawn:
+                while not one.done():  # Ctrl-C just before a wait does not end it
+                    wait([one], _LOOK_S)
+                yield one.result()
+        except BaseException:
+            waiting.clear()
+            for thread in drawing:
+                _end(thread)
+            raise
+
+    def _draw_waiting(self, waiting: deque[tuple[int, Future[NewLabel]]]) -> None:
+        while waiting:
+            with suppress(IndexError):  # another thread took the last one
+                number, drawn = waiting.popleft()
+                try:
+                    drawn.set_result(self.draw(number))
+                except BaseException as error:
+                    drawn.set_exception(error)
+
+
+def _end(thread: Thread) -> None:
+    """Raise SystemExit in a thread, as Ctrl-C raises KeyboardInterrupt: between two operations."""
+    if thread.ident is not None and thread.is_alive():
+        kind = ctypes.py_object(SystemExit)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), kind)
 
 
 def _turned(array: Labels, stored: MedicalImage, like: MedicalImage) -> Labels:

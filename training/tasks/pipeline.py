@@ -105,6 +105,18 @@ class Prepared:
         return ModelRepository(self.request.models)
 
 
+class ReportStopped(KeyboardInterrupt):
+    """Ctrl-C while the report of a model was written that is trained and published.
+
+    Attributes:
+        bundle: the model.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__()
+        self.bundle = bundle
+
+
 def train(request: TrainRequest, console: Console) -> Bundle | None:
     """Check the data, plan the recipe, train, publish.
 
@@ -115,6 +127,7 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
         InvalidInput: the data have errors; they are printed.
         InvalidParameter: an unknown or impossible value.
         KeyboardInterrupt: on Ctrl-C; the last epoch's checkpoint is kept.
+        ReportStopped: on Ctrl-C once the model is published.
     """
     prepared = prepare(request, console)
     if request.folds:
@@ -187,7 +200,10 @@ def publish_trained(
     )  # fmt: skip
     if task.report is not None and not isinstance(request.dataset, LabelMapData):
         held_out = [source.held_out for _, source in trained]
-        _report(request, task, bundle, held_out, run.logged(), console)
+        try:
+            _report(request, task, bundle, held_out, run.logged(), console)
+        except KeyboardInterrupt:
+            raise ReportStopped(bundle) from None
     return bundle
 
 

@@ -103,3 +103,22 @@ def test_ctrl_c_while_data_are_prepared_leaves_nothing(
     assert result.exit_code == 130
     assert "stopped before the end of the first epoch; start again with:" in result.output
     assert not (pictures.parent / "runs" / "mine").exists()
+
+
+def test_ctrl_c_while_the_report_is_written_names_the_model_that_is_published(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("training.reports.segmentation.training_report", pressed)
+        result = trained(pictures)
+    assert result.exit_code == 130
+    said = " ".join(result.stdout.split())
+    assert f"mine@1 is trained, in {pictures.parent / 'models' / 'mine' / '1'}" in said
+    assert "stopped before the report was written; for that: " in said
+    assert "last whole epoch" not in said
+    again = trained(pictures, "--resume")
+    assert "mine@1" in again.stdout and "report in" in again.stdout
+    assert len(list((pictures.parent / "models" / "mine").iterdir())) == 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -320,6 +322,26 @@ def test_a_run_reports_its_progress(discs: Path, tmp_path: Path, store: Path) ->
     pictures = sorted((folder.path / "pictures").glob("epoch-*.png"))
     assert len(pictures) == 4
     assert np.asarray(Image.open(pictures[0])).std() > 0
+
+
+def test_a_disk_that_is_full_for_tensorboard_ends_no_training(
+    discs: Path, tmp_path: Path, store: Path,
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Its thread wrote a traceback, and the next curve raised the error again."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
+    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.flush", full)
+    before = threading.excepthook
+    train_segmentation(source, recipe(discs), folder, resume=False)
+    assert threading.excepthook is before
+    assert len(folder.scores.read_text().splitlines()) == 4
+    printed = "".join(capfd.readouterr())
+    told = "TensorBoard: No space left on device: the training continues without it"
+    assert printed.count(told) == 1 and "Traceback" not in printed
 
 
 def test_a_single_nested_value_may_be_given_again_when_a_run_is_resumed(

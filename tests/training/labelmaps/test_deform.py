@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import os
 import signal
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -246,6 +248,31 @@ def test_ctrl_c_does_not_wait_for_the_label_map_that_is_drawn(
     with pytest.raises(KeyboardInterrupt):
         write_labels(LabelMaker(0, None, None, size=48), 3, tmp_path / "out")
     assert not drawn
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_does_not_wait_for_label_maps_that_threads_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, drawing = threading.Event(), threading.Barrier(2)
+    begun, waited, threads = list[int](), list[int](), list[threading.Thread]()
+
+    def draw(self: LabelMaker, number: int) -> NewLabel:
+        begun.append(number)
+        threads.append(threading.current_thread())
+        if drawing.wait(30) == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        if not over.wait(30):
+            waited.append(number)
+        raise AssertionError
+
+    monkeypatch.setattr(LabelMaker, "draw", draw)
+    with pytest.raises(KeyboardInterrupt):
+        write_labels(LabelMaker(0, None, None, size=48), 5, tmp_path / "out", workers=2)
+    over.set()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(begun) == [0, 1] and not waited
     assert not (tmp_path / "out").exists()
 
 
