@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,11 +10,19 @@ from api.jobs.job import Job
 from api.jobs.service import Jobs
 from api.problems import JOB_NOT_FOUND, Refusal
 from api.projects.evaluation import MEAN
-from api.projects.records import Project, Round
+from api.projects.records import Project, Round, RoundState
 from api.projects.store import ProjectStore
 
 #: Lines of a training's log that clients are shown.
 _LINES = 20
+#: What the protocol calls the states of rounds.
+_STATUS: Mapping[RoundState, str] = {
+    "training": "RUNNING",
+    "evaluating": "RUNNING",
+    "finished": "DONE",
+    "failed": "ERROR",
+    "cancelled": "STOPPED",
+}
 
 
 class Rounds:
@@ -43,7 +52,7 @@ class Rounds:
         ended = None if job is None or one.running else job.finished
         return {
             "id": one.job,
-            "status": self._status(one, job),
+            "status": _STATUS[one.state],
             "start_ts": _time(one.created),
             **({} if ended is None else {"end_ts": _time(ended)}),
             "details": [*log, one.message or f"round {one.round}: {one.state}"],
@@ -77,14 +86,6 @@ class Rounds:
             if gone.code != JOB_NOT_FOUND:
                 raise
             return None
-
-    @staticmethod
-    def _status(one: Round, job: Job | None) -> str:
-        if one.running:
-            return "RUNNING"
-        if one.state == "finished":
-            return "DONE"
-        return "STOPPED" if job is not None and job.state == "cancelled" else "ERROR"
 
 
 def _time(seconds: float) -> str:

@@ -23,7 +23,7 @@ from api.projects.caller import Caller
 from api.projects.evaluation import Scores, compared, scores_of
 from api.projects.groups import groups_of
 from api.projects.images import ProjectImages
-from api.projects.records import Image, Project, Round
+from api.projects.records import CANCELLED, Image, Project, Round, RoundState
 from api.projects.scoring import Scoring
 from api.projects.store import ProjectStore
 from api.projects.training_data import CASES_PAGE, write_cases
@@ -189,19 +189,23 @@ class Learning:
         except Refusal as gone:
             if gone.code != JOB_NOT_FOUND:
                 raise
-            await self._fail(one, "its training job was deleted")
+            await self._end(one, "cancelled", "its training job was deleted")
             return
         if job.state == "succeeded":
             await self._evaluate(one, f"{job.name}@{job.version}")
+        elif job.state == "cancelled":
+            await self._end(one, "cancelled", CANCELLED)
         elif job.final:
-            await self._fail(one, job.error or f"its training job was {job.state}")
+            await self._end(one, "failed", job.error or "its training job has failed")
 
-    async def _fail(self, one: Round, message: str) -> None:
-        def fail() -> None:
+    async def _end(self, one: Round, state: RoundState, message: str) -> None:
+        """End a round that has no new model to evaluate."""
+
+        def end() -> None:
             told = _CASE.sub(lambda case: self._name_of(one.project, case), message)
-            self._store.change_round(one, state="failed", message=told)
+            self._store.change_round(one, state=state, message=told)
 
-        await to_thread.run_sync(fail)
+        await to_thread.run_sync(end)
 
     def _name_of(self, project: str, case: re.Match[str]) -> str:
         """What an image is called that a training knows by its id."""
@@ -225,7 +229,8 @@ class Learning:
             before = await self._scored(project, one.base, held_out)
             after = await self._scored(project, model, held_out)
         except (CapsMedError, Refusal) as error:
-            await self._fail(one, f"the new model could not be evaluated: {type(error).__name__}")
+            why = f"the new model could not be evaluated: {type(error).__name__}"
+            await self._end(one, "failed", why)
             return
         accepted, message = compared(one.base, before, model, after)
         if accepted:

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 State = Literal["unlabelled", "predicted", "corrected"]
 Kind = Literal["prediction", "correction", "upload"]
-RoundState = Literal["training", "evaluating", "finished", "failed"]
+RoundState = Literal["training", "evaluating", "finished", "failed", "cancelled"]
 
 STATES: tuple[State, ...] = ("unlabelled", "predicted", "corrected")
+#: Message of a round whose training was cancelled.
+CANCELLED = "its training job was cancelled"
 #: The state of an image whose present label map is of this kind.
 STATE_OF: Mapping[Kind, State] = {
     "prediction": "predicted",

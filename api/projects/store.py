@@ -14,7 +14,16 @@ from typing import Any
 
 from api.database import Database
 from api.problems import LEARNING, PROJECT_NOT_FOUND, QUOTA, Refusal
-from api.projects.records import STATE_OF, STATES, Image, LabelVersion, Project, Round, State
+from api.projects.records import (
+    CANCELLED,
+    STATE_OF,
+    STATES,
+    Image,
+    LabelVersion,
+    Project,
+    Round,
+    State,
+)
 from api.projects.tables import ADDED, SCHEMA, VERSION, T, columns, from_row, to_columns
 
 #: Projects of one key, or of all callers where no key is needed.
@@ -25,6 +34,10 @@ MOST_VERSIONS = 1000
 _GIVEN = ("number",)
 #: Rounds that are not finished.
 _OPEN = "state IN ('training', 'evaluating')"
+#: Rounds that were cancelled before there was a state for it.
+_FIRST_CANCELLED = (
+    f"UPDATE rounds SET state = 'cancelled' WHERE state = 'failed' AND message = '{CANCELLED}';"  # noqa: S608 - our own text
+)
 
 
 class ProjectStore:
@@ -40,7 +53,7 @@ class ProjectStore:
     """
 
     def __init__(self, path: Path, quota: int, most_images: int) -> None:
-        self.database = Database(path, SCHEMA, VERSION, ADDED)
+        self.database = Database(path, SCHEMA + _FIRST_CANCELLED, VERSION, ADDED)
         self._quota, self._most_images = quota, most_images
 
     def add_project(self, project: Project) -> Project:

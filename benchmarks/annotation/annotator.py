@@ -148,7 +148,7 @@ class Annotator:
         await self._projects.learning.learn(project, CALLER, self._options)
         while True:
             one = self._projects.store.rounds(project.id)[-1]
-            if one.state == "failed":
+            if one.state in ("failed", "cancelled"):
                 raise RuntimeError(one.message)
             if one.state == "finished":
                 return bool(one.accepted)

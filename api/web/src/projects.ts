@@ -25,7 +25,7 @@ export interface Version { version: number; kind: 'prediction' | 'correction' | 
 /** The bounds are missing where there are too few images for them. */
 interface Interval { mean: number; low: number | null; high: number | null }
 export interface Round {
-  round: number; job: string; state: 'training' | 'evaluating' | 'finished' | 'failed'; corrected: number; trained_on: number; held_out: number;
+  round: number; job: string; state: 'training' | 'evaluating' | 'finished' | 'failed' | 'cancelled'; corrected: number; trained_on: number; held_out: number;
   model: string | null; accepted: boolean | null; message: string | null;
   dice: Record<string, Interval> | null; before: Record<string, Interval> | null; changed: number | null;
 }

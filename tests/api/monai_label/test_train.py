@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api.monai_label.rounds import Rounds
-from api.projects.records import Round, RoundState
+from api.projects.records import CANCELLED, Round, RoundState
 from api.projects.store import ProjectStore
 from api.settings import Settings
 from tests.api.monai_label.conftest import Client, Connect
@@ -74,7 +74,11 @@ def test_trainings(client: Client, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("state", "message", "status"),
-    [("finished", "p@2 is not worse", "DONE"), ("failed", "it crashed", "ERROR")],
+    [
+        ("finished", "p@2 is not worse", "DONE"),
+        ("failed", "it crashed", "ERROR"),
+        ("cancelled", CANCELLED, "STOPPED"),
+    ],
 )
 def test_how_a_training_has_ended(
     state: RoundState, message: str, status: str, tmp_path: Path

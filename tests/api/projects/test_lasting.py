@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from api.budget import Budget
-from api.jobs.job import Job
+from api.jobs.job import Job, Options
 from api.jobs.service import Jobs
 from api.metrics import Metrics
 from api.problems import Refusal
@@ -26,7 +26,7 @@ from api.projects.caller import Caller
 from api.projects.choice import LEASE_SECONDS, Choice
 from api.projects.files import sweep
 from api.projects.learning import Learning
-from api.projects.records import Image, LabelVersion, Project, Round
+from api.projects.records import CANCELLED, Image, LabelVersion, Project, Round
 from api.projects.scoring import Scoring
 from api.projects.service import Projects
 from api.projects.store import ProjectStore
@@ -164,6 +164,23 @@ def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
     assert found is not None and found.job == job.id
 
 
+def test_a_round_whose_job_is_cancelled_or_deleted(store: ProjectStore, tmp_path: Path) -> None:
+    jobs = Jobs(Settings(models=tmp_path / "models"), Metrics())
+    unused = cast(Any, object())
+    learning = Learning(store, unused, jobs, unused, unused, unused)
+    for letter in ("a", "b"):
+        one, options = round_of(project_of(store, letter)), Options()
+        store.add_round(one, [], [])
+        job = jobs.store.add(one.job, "segmentation", "x", "data", False, options)
+        jobs.cancel(job.id)
+        if letter == "b":
+            jobs.cancel(job.id)
+        run_async(learning._follow(one))
+        (ended,) = store.rounds(one.project)
+        told = CANCELLED if letter == "a" else "its training job was deleted"
+        assert (ended.state, ended.message) == ("cancelled", told)
+
+
 def test_a_round_that_cannot_be_followed_holds_up_no_other(
     store: ProjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -261,6 +278,17 @@ def test_images_from_before_their_warnings_and_patients_were_kept(
     assert (added.warnings, added.patient) == (("padding", "twice"), "p")
     assert added.patient_digest == "7"
     assert again.images(project.id, None, 0, 9) == [before, added]
+
+
+def test_rounds_from_before_cancelled_ones_were_told_from_failed_ones(
+    store: ProjectStore, tmp_path: Path
+) -> None:
+    project = project_of(store, "a")
+    for number, message in enumerate((CANCELLED, "out of memory"), start=1):
+        store.add_round(round_of(project, number), [], [])
+        store.change_round(round_of(project, number), state="failed", message=message)
+    again = ProjectStore(tmp_path / "projects.sqlite3", 10**9, 10**7)
+    assert [one.state for one in again.rounds(project.id)] == ["cancelled", "failed"]
 
 
 def test_projects_that_pile_up(store: ProjectStore, monkeypatch: pytest.MonkeyPatch) -> None:

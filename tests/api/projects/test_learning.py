@@ -15,7 +15,7 @@ import pytest
 
 from api.projects.evaluation import Scores, compared
 from api.projects.learning import held_out_of
-from api.projects.records import Image, Project
+from api.projects.records import CANCELLED, Image, Project
 from caps_med.bundles import ModelRepository
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.jobs import wait_for
@@ -88,11 +88,16 @@ def test_a_round_trains_and_tells_whether_the_model_is_better(
     assert "learned from all others" in refused.json()["detail"]
 
 
-def test_deleting_a_project_cancels_its_training(client: httpx.Client, create: Create) -> None:
+def test_a_round_is_cancelled_with_its_job_or_project(client: httpx.Client, create: Create) -> None:
     project = create()
     annotated(client, project, 2)
-    begun = client.post(f"{project}/learn", data={**TINY, "epochs": "10000"})
-    job = begun.json()["job"]
+    endless = {**TINY, "epochs": "10000"}
+    begun = client.post(f"{project}/learn", data=endless)
+    assert client.delete(begun.headers["Location"]).status_code == 202
+    until(lambda: client.get(project).json()["job"] is None)
+    cancelled = last_round(client, project)
+    assert (cancelled["state"], cancelled["message"]) == ("cancelled", CANCELLED)
+    job = client.post(f"{project}/learn", data=endless).json()["job"]
     wait_for(client, job, "running")
     assert client.delete(project).status_code == 204
     wait_for(client, job, "cancelled")
