@@ -19,6 +19,7 @@ from api.routes.common import (
     problems,
 )
 from api.uploads import read_upload
+from caps_med.errors import InvalidParameter
 from caps_med.images import (
     MedicalImage,
     Plane,
@@ -29,13 +30,15 @@ from caps_med.images import (
     slice_count,
     with_channels,
 )
-from caps_med.images.channels import is_colour, is_plain_volume
+from caps_med.images.channels import is_colour, is_grey, is_plain_volume
 from caps_med.images.codecs.nifti import has_one_member
 from caps_med.preprocessing import picture_of, single_slice_plane
 
 router = APIRouter(prefix="/v1/images", tags=["images"])
 
 _GZIP = b"\x1f\x8b"
+#: What the parameter `channel` of an image is.
+CHANNEL = "Only this channel, counted from 0."
 #: Percentile of the intensities that is white in a PNG.
 _WHITE = 99.5
 
@@ -63,21 +66,31 @@ async def convert(
             "image keeps its own; one of a spacing has a single slice cut in `plane`, too."
         ),
     ] = None,
+    channel: Annotated[int | None, Form(description=CHANNEL)] = None,
+    colour: Annotated[
+        bool, Form(description="A picture keeps its colours, as for a model that takes colour.")
+    ] = False,
     format: Format = None,
     accept: Accept = None,
 ) -> Response:
     """The decoded image with its geometry, as the models get it; colour becomes grey, and of
-    several channels the first is taken.
+    several channels the first is taken, unless `channel` or `colour` says otherwise.
 
     As PNG: one slice, by default the middle one, with 8-bit intensities or label ids. Headers give
-    the number of slices in `plane`, which is 1 for a volume of a single slice, and whether the
-    source has a geometry.
+    the number of slices in `plane`, which is 1 for a volume of a single slice, whether the
+    source has a geometry, how many channels it has, and whether they are colours.
     """
     form = negotiate(format, accept, ["nifti", "nrrd", "metaimage", "png"])
     content = await read_upload(image)
     card = (await engine.bundle(model)).card if model else None
-    colour = card is not None and card.takes_colours
-    fitting = _in_colour if colour else first_channel
+    colour = colour or (card is not None and card.takes_colours)
+    channels: dict[str, str] = {}
+
+    def fitting(source: MedicalImage) -> MedicalImage:
+        channels.update(channel_headers(source))
+        keeps = colour and channel is None and is_colour(source)
+        return source if keeps else shown(source, channel)
+
     decoded = await engine.decode([content], kind, fitting, choice)
     if card is not None and kind == "labels":
         decoded = decoded.with_array(decoded.array, palette=card.palette)
@@ -92,6 +105,7 @@ async def convert(
     headers = {
         "Caps-Med-Slices": str(slice_count(decoded, plane)),
         "Caps-Med-Geometry": "no" if decoded.spacing is None else "yes",
+        **channels,
     }
     return Response(answer, headers=headers, media_type=MEDIA_TYPES[form])
 
@@ -151,21 +165,35 @@ def encode(image: MedicalImage, form: str, slice: int | None, plane: Plane) -> b
         return encode_image(image if slice is None else one_slice(image, slice, plane), form)
     stack = SliceStack.from_image(image, plane)
     pixels = stack.array[chosen_slice(len(stack.array), slice)]
-    if image.kind == "image":
-        pixels = _shown(pixels, image)
+    if image.kind == "image" and not (is_colour(image) and pixels.dtype == np.uint8):
+        pixels = _levels(pixels, image)
     picture = MedicalImage(pixels, format="png", kind=image.kind, palette=image.palette)
     return encode_image(picture, form)
 
 
-def first_channel(image: MedicalImage) -> MedicalImage:
-    """The image in grey; of several channels the first."""
-    if len(image.array) == 1 or is_colour(image):
+def shown(image: MedicalImage, channel: int | None) -> MedicalImage:
+    """One channel of the image; if None, the image in grey, or the first of other channels.
+
+    Raises:
+        InvalidParameter: there is no such channel.
+    """
+    count = len(image.array)
+    if channel is None and is_colour(image):
         return with_channels(image, 1)
-    return image.with_array(image.array[:1])
+    index = channel or 0
+    if not 0 <= index < count:
+        known = f"channels 0 to {count - 1}" if count > 1 else "channel 0 alone"
+        raise InvalidParameter(f"channel={index}: the image has {known}")
+    return image if count == 1 else image.with_array(image.array[[index]])
 
 
-def _in_colour(image: MedicalImage) -> MedicalImage:
-    return image if is_colour(image) else first_channel(image)
+def channel_headers(image: MedicalImage) -> dict[str, str]:
+    """How many channels an image has, one if grey is saved in colour; whether they are colours."""
+    grey = is_grey(image)
+    return {
+        "Caps-Med-Channels": str(1 if grey else len(image.array)),
+        "Caps-Med-Colour": "yes" if is_colour(image) and not grey else "no",
+    }
 
 
 def _is_gzipped_nifti(content: bytes, decoded: MedicalImage) -> bool:
@@ -176,7 +204,7 @@ def _is_gzipped_nifti(content: bytes, decoded: MedicalImage) -> bool:
     return int(header["dim"][0]) <= decoded.spatial_dims and has_one_member(content, header)
 
 
-def _shown(pixels: NDArray[Any], image: MedicalImage) -> NDArray[np.uint8]:
+def _levels(pixels: NDArray[Any], image: MedicalImage) -> NDArray[np.uint8]:
     """Intensities as 8-bit levels, from the image's minimum to its `_WHITE` percentile."""
     low, high = float(image.array.min()), float(np.percentile(image.array, _WHITE))
     scale = 255 / (high - low) if high > low else 0.0

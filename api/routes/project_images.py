@@ -13,7 +13,7 @@ from api.projects.images import Upload
 from api.projects.records import Image, State
 from api.projects.schemas import Added, ImageList, ImageView
 from api.routes.common import ChoiceDependency, EngineDependency, answers, problems
-from api.routes.images import encode, first_channel
+from api.routes.images import CHANNEL, channel_headers, encode, shown
 from api.routes.projects import (
     After,
     Author,
@@ -125,26 +125,31 @@ async def show(
     ] = None,
     slice: SliceNumber = None,
     plane: PlaneName = "axial",
+    channel: Annotated[int | None, Query(description=CHANNEL)] = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """The file is that of the upload; volumes of other formats than NIfTI and NRRD are NIfTI."""
+    """The file is that of the upload; volumes of other formats than NIfTI and NRRD are NIfTI. Of
+    several channels, a slice or another format has the first, unless `channel` says otherwise; a
+    PNG of a picture has its colours. `channel` of a picture is a PNG by default.
+    """
     if format == "json":
         return JSONResponse(ImageView.of(image).model_dump(mode="json"))
-    if slice is None and format in (None, image.format):
+    if slice is None and channel is None and format in (None, image.format):
         if is_known(tag := _tag(image), if_none_match):
             return Response(status_code=304, headers={"ETag": tag})
         content = await to_thread.run_sync(projects.images.content, image.project, image.file)
         return _file(content, image)
     decoded = await projects.images.decoded(image)
     chosen_slice(slice_count(decoded, plane), slice)
-    if format is None and decoded.spatial_dims == 2:  # the picture is its only slice
+    flat = decoded.spatial_dims == 2
+    if format is None and channel is None and flat:  # the picture is its only slice
         content = await to_thread.run_sync(projects.images.content, image.project, image.file)
         return _file(content, image)
-    form = format or image.format
-    whole = format is None or (is_colour(decoded) and format == "png")
-    shown = decoded if whole else first_channel(decoded)
-    content = await engine.run("encode", lambda: encode(shown, form, slice, plane))
-    headers = {"Caps-Med-Slices": str(slice_count(decoded, plane))}
+    form = format or ("png" if flat else image.format)
+    whole = channel is None and (format is None or (is_colour(decoded) and format == "png"))
+    wanted = decoded if whole else shown(decoded, channel)
+    content = await engine.run("encode", lambda: encode(wanted, form, slice, plane))
+    headers = {"Caps-Med-Slices": str(slice_count(decoded, plane)), **channel_headers(decoded)}
     return Response(content, headers=headers, media_type=MEDIA_TYPES[form])
 
 

@@ -126,7 +126,26 @@ def test_decoded_parts_together_are_bounded_like_one_image(
     assert answer.status_code == 413 and "max_inflated_bytes" in answer.json()["detail"]
 
 
-def test_the_viewer_gets_the_first_channel(service: TestClient, parts: list[bytes]) -> None:
+def test_the_viewer_gets_one_channel(service: TestClient, parts: list[bytes]) -> None:
     both = encode_image(caps_med.read_channels(parts), "nifti")
-    answer = service.post("/v1/images?format=nifti", files=images([both]))
-    np.testing.assert_array_equal(read_image(answer.content).array, read_image(parts[0]).array)
+    for chosen, part in (({}, parts[0]), ({"channel": "1"}, parts[1])):
+        answer = service.post("/v1/images?format=nifti", files=images([both]), data=chosen)
+        np.testing.assert_array_equal(read_image(answer.content).array, read_image(part).array)
+        assert answer.headers["Caps-Med-Channels"] == "2"
+        assert answer.headers["Caps-Med-Colour"] == "no"
+    for channel in (-1, 2):
+        data = {"channel": str(channel)}
+        answer = service.post("/v1/images", files=images([both]), data=data)
+        told = f"channel={channel}: the image has channels 0 to 1"
+        assert answer.status_code == 422 and told in answer.json()["detail"]
+
+
+def test_the_viewer_gets_colours(service: TestClient) -> None:
+    """Those of 8 bits as they are, and none of a grey picture that was saved in colour."""
+    pixels = np.random.default_rng(0).integers(90, 140, (3, 5, 7)).astype(np.uint8)
+    for array, count, colour in ((pixels, "3", "yes"), (pixels[[0, 0, 0]], "1", "no")):
+        picture = images([encode_image(MedicalImage(array), "png")])
+        answer = service.post("/v1/images?format=png", files=picture, data={"colour": "true"})
+        np.testing.assert_array_equal(read_image(answer.content).array, array)
+        assert answer.headers["Caps-Med-Channels"] == count
+        assert answer.headers["Caps-Med-Colour"] == colour

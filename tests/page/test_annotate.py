@@ -22,7 +22,7 @@ from tests.conftest import tiny_binary, write_tiny
 from tests.images.codecs.test_dicom_padding import ct
 from tests.images.dicom_files import SERIES, placed
 from tests.page.conftest import PATIENCE_MS, check_accessible, drop, held_requests, models_of, saved
-from tests.waiting import until
+from tests.page.quarters import QUARTERS, expect_quarters, quarters
 
 VIEW = "#annotate"
 CANVAS = f"{VIEW} canvas[tabindex]"
@@ -482,35 +482,29 @@ class TestOtherOrders:
 
     @pytest.mark.parametrize("bits", [8, 16])
     def test_a_picture_is_shown_in_its_colours(self, page: Page, bits: int) -> None:
-        """As bright as the window makes it, by WebGL and without it."""
-        quarters = np.array([[[200, 40, 40], [40, 160, 40]], [[60, 60, 220], [120, 120, 120]]])
-        most = 2**bits - 1
-        array = (quarters.repeat(24, 0).repeat(32, 1) * (most // 255)).transpose(2, 0, 1)
-        content = encode_image(MedicalImage(array.astype(f"uint{bits}"), format="png"), "png")
-        part = FilePayload(name="colours.png", mimeType="image/png", buffer=content)
-        page.locator(f"{VIEW} .drop input").set_input_files(part)
+        """Or one of them, below its label map; by WebGL and without it."""
+        page.locator(f"{VIEW} .drop input").set_input_files(quarters("colours.png", bits))
         self.open(page, "colours.png")
-        for name, value in (("Level", most / 2), ("Width", most)):
-            page.locator(f"{VIEW} .tools").get_by_label(name).fill(str(value))
-        page.locator(f"{VIEW} .tools").get_by_label("Width").blur()
-
-        def shown() -> np.ndarray:
-            """The middle of each quarter."""
-            taken = read_image(page.locator(f"{VIEW} .view").screenshot()).array
-            rows, columns = taken.shape[1:]
-            side = min(rows / 48, columns / 64)
-            at = [[rows // 2 + int(k * 12 * side) for k in (-1, 1)]]
-            at += [[columns // 2 + int(k * 16 * side) for k in (-1, 1)]]
-            return taken[:3, at[0]][:, :, at[1]].transpose(1, 2, 0).astype(int)
-
-        until(lambda: np.abs(shown() - quarters).max() <= 4, state=shown)
+        expect_quarters(page, VIEW)
+        page.locator(f"{VIEW} .channel").select_option("green")
+        expect_quarters(page, VIEW, QUARTERS[..., [1]].repeat(3, -1))
+        page.locator(CANVAS).press("f")
+        page.locator(CANVAS).press("Space")
+        page.locator(f"{VIEW} .channel").select_option("in colour")
+        label = np.array(get(page, self.project)["colors"]["1"])
+        expect_quarters(page, VIEW, 0.55 * QUARTERS + 0.45 * label)
+        page.locator(CANVAS).press("Control+z")
         page.evaluate("() => capsMed.annotate.gl.getExtension('WEBGL_lose_context').loseContext()")
         page.locator(f"{VIEW} canvas.flat").wait_for()
-        until(lambda: np.abs(shown() - quarters).max() <= 4, state=shown)
+        expect_quarters(page, VIEW)
+        page.locator(f"{VIEW} .channel").select_option("green")
+        expect_quarters(page, VIEW, QUARTERS[..., [1]].repeat(3, -1))
+        page.locator(f"{VIEW} .channel").select_option("in colour")
         page.locator(f"{VIEW} .lost button").click()
         page.locator(CANVAS).wait_for()
-        until(lambda: np.abs(shown() - quarters).max() <= 4, state=shown)
+        expect_quarters(page, VIEW)
         self.open(page, "disc-0.png")
+        expect(page.locator(f"{VIEW} .channel")).to_have_count(0)
         assert page.evaluate("() => capsMed.annotate.volumes.length") == 1
 
     @pytest.mark.parametrize("refusals", [True])

@@ -15,6 +15,7 @@ from caps_med.images import MedicalImage, read_image
 from tests.api.serving import Served
 from tests.conftest import tiny_card, write_tiny
 from tests.page.conftest import models_of, saved
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,10 @@ def test_files_of_channels_are_segmented_together(
     expected = caps_med.load_model("two", models).segment([flair, t1])
     np.testing.assert_array_equal(answer.array, expected.array)
     assert (expected.array != caps_med.load_model("two", models).segment([t1, flair]).array).any()
+    page.locator("#segment .channel").select_option("T1")
+    sums = "() => capsMed.segment.volumes.map(v => v.img.reduce((sum, value) => sum + value, 0))"
+    wanted = [int(read_image(t1).array.sum()), int(expected.array.sum())]
+    until(lambda: page.evaluate(sums) == wanted, state=lambda: page.evaluate(sums))
     both = tmp_path / "both.nii.gz"
     MedicalImage(np.concatenate([voxels, voxels]), np.diag([-1.0, 1, 2, 1]), "nifti").save(both)
     page.locator("#segment input[type=file]").first.set_input_files(both)

@@ -27,6 +27,7 @@ from tests.images.dicom_files import (
     zipped_study,
 )
 from tests.page.conftest import check_accessible, counts, drop, sample, saved, slide
+from tests.page.quarters import QUARTERS, expect_quarters, quarters
 
 STAGE = "#segment .stage"
 #: Of each volume: its size, and how many voxels have each value, 0 to 3.
@@ -136,6 +137,12 @@ def test_a_picture_comes_back_as_a_picture(opened: Callable[..., Page], tmp_path
     file = saved(page, "#segment .download", tmp_path)
     assert file.read_bytes() == encode_image(wanted, "png")
     expect(page.locator("#segment .unit")).to_have_text("Area [pixels]")
+    page.locator("#segment input[type=file]").first.set_input_files(quarters("colours.png"))
+    expect(page.locator("#segment .title")).to_contain_text("colours.png")
+    slide(page, "#segment .opacity", 0)
+    expect_quarters(page, "#segment")
+    page.locator("#segment .channel").select_option("blue")
+    expect_quarters(page, "#segment", QUARTERS[..., [2]].repeat(3, -1))
 
 
 def test_a_volume_in_three_planes(opened: Callable[..., Page], tmp_path: Path) -> None:

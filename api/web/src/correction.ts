@@ -33,7 +33,7 @@ export class Correction extends Paint {
   private through = false;
   /** The label map as the service has it. */
   private saved: Uint8Array = new Uint8Array();
-  private values: ArrayLike<number> | undefined;
+  private values: { of: NVImage['img']; all: ArrayLike<number> } | undefined;
   private slices = new Set<string>();
   private last: Normal | undefined;
 
@@ -70,8 +70,11 @@ export class Correction extends Paint {
     const [image] = this.volumes;
     if (!image) return [];
     const { scl_slope: slope, scl_inter: offset } = image.hdr ?? { scl_slope: 1, scl_inter: 0 };
-    this.values ??= Float32Array.from(image.img2RAS() as ArrayLike<number>, (value) => value * (slope || 1) + offset);
-    return this.values;
+    if (this.values?.of !== image.img) {
+      const all = Float32Array.from(image.img2RAS() as ArrayLike<number>, (value) => value * (slope || 1) + offset);
+      this.values = { of: image.img, all };
+    }
+    return this.values?.all ?? [];
   }
 
   override drawPt(x: number, y: number, z: number, label: number, bitmap: Uint8Array | null = this.drawBitmap): void {

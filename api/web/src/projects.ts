@@ -99,8 +99,8 @@ export class Annotated {
     this.path = at(id, `/images/${image}`);
   }
 
-  /** As NIfTI. */
-  image = (signal: AbortSignal): Promise<Response> => call(`${this.path}?format=nifti`, { signal });
+  /** As NIfTI; `channel`: that one of several. */
+  image = (channel: string, signal: AbortSignal): Promise<Response> => call(`${this.path}?${query({ format: 'nifti', channel })}`, { signal });
 
   /** As a file of colours: itself, if it is one that browsers read. */
   colours = (format: string, signal: AbortSignal): Promise<Response> => call(`${this.path}${format === 'png' ? '' : '?format=png'}`, { signal });

@@ -4,7 +4,7 @@ import { coloured } from './colours.js';
 import { Problem } from './service.svelte.js';
 import { slices } from './flat.js';
 import { readout } from './readout.js';
-import { FAILED, noGraphics, OWN_PLANE, type Slice, thinAxis, TOO_LARGE, type Tool, type Viewer } from './viewer.js';
+import { FAILED, noGraphics, OWN_PLANE, type Slice, takeValues, thinAxis, TOO_LARGE, type Tool, type Viewer } from './viewer.js';
 
 /** Window and level of CT, in Hounsfield units. */
 export const CT_WINDOWS: Record<string, [level: number, width: number]> = {
@@ -117,12 +117,27 @@ export class Scene<V extends Viewer = Viewer> {
     void this.draw((viewer) => this.look(viewer));
   }
 
+  /** Show other values of the same voxels, such as another channel: all but the window stays. */
+  async exchange(image: NVImage, colours?: Uint8ClampedArray): Promise<void> {
+    if (String(image.dimsRAS) !== String(this.image?.dimsRAS)) { // a channel that is of another image
+      await this.show(image, this.geometry, this.planes, colours);
+      return;
+    }
+    this.each((one) => {
+      if (!one.image) return;
+      takeValues(one.image, image);
+      one.colours = colours;
+    });
+    this.setWindow(image.cal_min ?? 0, image.cal_max ?? 1);
+    this.each((one) => one.tell());
+  }
+
   /** Its colours, in its window. */
   private tint(): void {
-    const { image, colours, window: { low, high } } = this;
+    const { image, colours, picture: before, window: { low, high } } = this;
     const picture = image && colours && coloured(image, colours, low, high);
     this.picture = picture;
-    if (picture) void this.draw((viewer) => viewer.colour(picture));
+    if (picture || before) void this.draw((viewer) => viewer.colour(picture));
   }
 
   /** Lay a label map over the image, or take it away. */

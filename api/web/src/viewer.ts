@@ -127,16 +127,15 @@ export class Viewer extends Niivue {
     this.tinted = undefined;
   }
 
-  /** The image in colour, over itself in grey. */
+  /** The image in colour, which is drawn in its place: its values and its window are those in grey. */
   private tinted: NVImage | undefined;
-  /** Show the image in colour. */
-  colour(picture: NVImage): void {
-    const [, ...over] = this.volumes.filter((one) => one !== this.tinted);
-    this.together(() => {
-      for (const one of this.volumes.slice(1)) this.removeVolume(one);
-      for (const one of [picture, ...over]) this.addVolume(one);
-    });
+  /** Draw the image in colour, or in grey again. */
+  colour(picture?: NVImage): void {
     this.tinted = picture;
+    this.updateGLVolume();
+  }
+  override refreshLayers(volume: NVImage, layer: number): void {
+    super.refreshLayers((layer === 0 && this.tinted) || volume, layer);
   }
 
   /** Lay a label map over it, or take it away. */
@@ -145,12 +144,12 @@ export class Viewer extends Niivue {
     if (volume) this.addVolume(volume);
   }
   private get laid(): NVImage | undefined {
-    return this.volumes.slice(1).find((one) => one !== this.tinted);
+    return this.volumes[1];
   }
 
   /** How much of the image its label map hides, from 0 to 1. */
   opacity(share: number): void {
-    if (this.laid) this.setOpacity(this.volumes.indexOf(this.laid), share);
+    if (this.laid) this.setOpacity(1, share);
   }
 
   /** What dragging does: with the left button `tool`, with the right one always the window, with the wheel pressed always pan. */
@@ -322,6 +321,11 @@ export class Viewer extends Niivue {
     const frac = this.volumes.length ? this.canvasPos2frac([offsetX * ratio, offsetY * ratio]) : [-1];
     return (frac[0] as number) < 0 ? undefined : [...this.frac2mm(frac as never, 0, true)];
   }
+}
+
+/** Give an image the values of another one of the same voxels. */
+export function takeValues(image: NVImage, { img, hdr, global_min, global_max, robust_min, robust_max }: NVImage): void {
+  Object.assign(image, { img, hdr, global_min, global_max, robust_min, robust_max });
 }
 
 /** The axis along which an image is one voxel thin; -1 of a volume. */

@@ -1,6 +1,7 @@
 import { zipSync } from 'fflate';
 import { describe, expect, it, vi } from 'vitest';
 import { leftBehind, standing } from '../src/background.js';
+import { channelsOf, oneOf } from '../src/channels.js';
 import { choose, offered, withChoices, withOffer } from '../src/choices.js';
 import { capsuleNames, type Detail, inOrder, type Model, scoreText, toBeginWith } from '../src/catalog.svelte.js';
 import { meanCouplings, meanLengths } from '../src/couplings.js';
@@ -405,6 +406,18 @@ describe('what is painted', () => {
     expect(keep(key, { ...painting, image: noise }, store)).toBe(true); // without its image
     expect(kept(key, store)?.image).toBeUndefined();
     expect(keep(key, { ...painting, painted: noise }, store)).toBe(false);
+  });
+});
+
+describe('channels', () => {
+  it('are colours, or have their names, or numbers; one is none to choose', () => {
+    expect(channelsOf(3, true, ['R', 'G', 'B'])).toEqual([['', 'in colour'], ['0', 'red'], ['1', 'green'], ['2', 'blue']]);
+    expect(channelsOf(2, false, ['FLAIR', 'T1'])).toEqual([['0', apart('FLAIR')], ['1', apart('T1')]]);
+    expect(channelsOf(2, false, ['T1'])).toEqual([['0', '1 of 2'], ['1', '2 of 2']]);
+    expect(channelsOf(1, false)).toEqual([]);
+  });
+  it('stay from image to image where there are as many', () => {
+    expect([oneOf(channelsOf(2, false), '1'), oneOf(channelsOf(2, false), '5'), oneOf(channelsOf(3, true), '5'), oneOf([], '1')]).toEqual(['1', '0', '', '']);
   });
 });
 

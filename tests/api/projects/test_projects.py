@@ -237,6 +237,13 @@ def test_what_a_reader_doubts_stays_with_the_image(client: httpx.Client, create:
     colour = encode_image(MedicalImage(pixels, format="png"), "png")
     (image,) = upload(client, project, {"colour.png": colour}).json()["images"]
     assert "grey" in image["warnings"][0]
+    for form, wanted in ((None, (1, 64, 64)), ("nifti", (1, 64, 64, 1)), ("png", (1, 64, 64))):
+        asked = {"channel": 1, **({} if form is None else {"format": form})}
+        green = client.get(f"{project}/images/{image['id']}", params=asked)
+        assert green.headers["Caps-Med-Colour"] == "yes"
+        found = read_image(green.content).array
+        assert found.shape == wanted
+        assert form != "nifti" or (np.sort(found, None) == np.sort(pixels[1], None)).all()
     for status in (201, 200):  # as it was predicted, also to who asks later
         predicted = client.post(f"{project}/images/{image['id']}/predict")
         assert predicted.status_code == status
