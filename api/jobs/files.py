@@ -30,6 +30,7 @@ class JobFiles:
         result: the outcome, written once at the end.
         log: the output of the training.
         findings: of the check of the data; they contain file names.
+        to_adapt: images of the data that the model takes otherwise, see `api.jobs.adapting`.
         trace: traceback of an unexpected failure, for the operator only.
     """
 
@@ -38,6 +39,7 @@ class JobFiles:
         self.spec, self.lock = folder / "spec.json", folder / "lock"
         self.result, self.log = folder / "result.json", folder / "log.txt"
         self.trace, self.findings = folder / "trace.txt", folder / "findings.json"
+        self.to_adapt = folder / "to-adapt.json"
 
     def run(self, job: Job) -> Path:
         """The folder that the training writes into."""
@@ -53,7 +55,8 @@ class JobFiles:
 
     def clear(self, job: Job) -> None:
         """Remove the data, their names and the weights of a finished job."""
-        self.findings.unlink(missing_ok=True)
+        for names in (self.findings, self.to_adapt):
+            names.unlink(missing_ok=True)
         if job.uploaded:
             shutil.rmtree(self.folder / Path(job.data).parts[0], ignore_errors=True)
         run = self.run(job)

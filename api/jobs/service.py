@@ -20,7 +20,7 @@ from api.jobs.archive import ArchiveLimits, unpack
 from api.jobs.check import findings
 from api.jobs.cluster import RayExecutor, Share
 from api.jobs.executor import Executor, JobLimits, LocalExecutor
-from api.jobs.files import JobFiles, read_json, size_of
+from api.jobs.files import JobFiles, read_json, size_of, write_json
 from api.jobs.job import Job, Options, State
 from api.jobs.locks import FileLock
 from api.jobs.names import ModelNames
@@ -236,14 +236,15 @@ class Jobs:
         task: str,
         name: str,
         options: Options,
-        fill: Callable[[Path], Awaitable[None]],
+        fill: Callable[[Path], Awaitable[list[str]]],
         owner: str | None,
         added: Callable[[Job], T],
     ) -> T:
         """Add a job with data of this service, under a name that `names` has reserved.
 
         Args:
-            fill: writes the data into a folder, which does not exist yet.
+            fill: writes the data into a folder, which does not exist yet, and returns which images
+                of it the job is to adapt to the model that it starts from.
             added: told of the job in the same thread, so that there is no job that it does not
                 know of because its caller has left; what it raises cancels the job.
 
@@ -266,7 +267,8 @@ class Jobs:
         options.check(task)
         async with self._new_folder() as files:
             target = files.folder / f"{name}-data"
-            await fill(target)
+            if images := await fill(target):
+                await to_thread.run_sync(write_json, files.to_adapt, {"images": images})
             return await run_to_the_end(lambda: add(files, target.name))
 
     @asynccontextmanager

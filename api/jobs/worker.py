@@ -80,7 +80,7 @@ def _outcome(job: Job, models: Path, files: JobFiles, spec: dict[str, Any]) -> d
     from training.cluster.processes import Refused
 
     try:
-        return {"version": published_version(job, models) or _train(job, models, spec)}
+        return {"version": published_version(job, models) or _train(job, models, files, spec)}
     except Refused as error:
         return {"code": error.reason, "error": str(error)}
     except CapsMedError as error:
@@ -97,8 +97,11 @@ def _outcome(job: Job, models: Path, files: JobFiles, spec: dict[str, Any]) -> d
         return {"code": "unexpected", "error": type(error).__name__}
 
 
-def _train(job: Job, models: Path, spec: dict[str, Any]) -> int | None:
+def _train(job: Job, models: Path, files: JobFiles, spec: dict[str, Any]) -> int | None:
     """Run the training command, here or in several processes; return the version it published."""
+    from api.jobs.adapting import adapt_images
+
+    adapt_images(job, models, files)
     checkpoint = Path(job.run_folder) / "checkpoint.pt"
     candidate, share = spec.get("candidate", False), spec.get("share") or {}
     if share.get("processes", 1) > 1:

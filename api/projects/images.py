@@ -21,7 +21,6 @@ from api.projects.files import ProjectFiles
 from api.projects.groups import patient_digest
 from api.projects.label_maps import KeptLabels, fitted, kept
 from api.projects.records import Image, LabelVersion, Project
-from api.projects.retrying import retry_while_full
 from api.projects.store import ProjectStore
 from api.projects.strategies import place_in_order
 from caps_med.batch.cases import called_like, split_suffix
@@ -188,16 +187,6 @@ class ProjectImages:
         fitting = None if model is None else model.image_reader.match_channels
         content = await to_thread.run_sync(self.content, image.project, image.file)
         return await self._engine.decode([content], "image", fitting)
-
-    async def as_taken(self, image: Image, model: Model) -> tuple[str, bytes]:
-        """Format and content of the image with the channels that a model takes."""
-
-        async def encoded() -> tuple[str, bytes]:
-            decoded = await self.decoded(image, model)
-            form = "png" if image.format == "jpeg" else image.format  # without a loss
-            return form, await self._engine.run("encode", lambda: encode_image(decoded, form))
-
-        return await retry_while_full(self._engine, encoded)
 
     def content(self, project: str, file: str) -> bytes:
         """The bytes of a file, which this request then holds.

@@ -102,9 +102,11 @@ class Learning:
         ours = {"start_from": project.model, "seed": project.seed, "labels": labels}
         chosen = Options.checked({**options, **ours})
 
-        async def fill(folder: Path) -> None:
-            model = await self._engine.load(project.model)
-            await write_cases(folder, training, self._images, self._annotations, model)
+        channels = (await self._engine.bundle(project.model)).card.input_channels
+
+        async def fill(folder: Path) -> list[str]:
+            given = (folder, training, self._images, self._annotations, channels)
+            return await to_thread.run_sync(write_cases, *given)
 
         def begun(job: Job) -> Round:
             rounds = self._store.rounds(project.id)

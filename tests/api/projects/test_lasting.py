@@ -131,11 +131,12 @@ def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
         ))  # fmt: skip
     asked, left = Event(), Event()
 
-    async def write(folder: Path, *_: object) -> None:
+    def write(folder: Path, *_: object) -> list[str]:
         folder.mkdir()
+        return []
 
-    async def load(_: str) -> None:
-        pass
+    async def bundle(_: str) -> Any:  # noqa: ANN401
+        return SimpleNamespace(card=SimpleNamespace(input_channels=1))
 
     def edited(*_: object) -> None:
         asked.set()
@@ -146,7 +147,7 @@ def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
     jobs = Jobs(Settings(models=tmp_path / "models"), Metrics())
     unused = cast(Any, object())
     annotations = cast(Any, SimpleNamespace(label=lambda image: store.label(image.id)))
-    engine = cast(Any, SimpleNamespace(load=load))
+    engine = cast(Any, SimpleNamespace(bundle=bundle))
     learning = Learning(store, engine, jobs, unused, annotations, unused)
 
     async def leave() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import PIL.Image
 import pytest
 
 from api.projects.evaluation import Scores, compared
@@ -201,10 +203,12 @@ def corrected(client: httpx.Client, project: str, images: dict[str, bytes], mask
         assert client.put(f"{path}/labels", content=mask, headers=first).is_success
 
 
-def coloured(image: bytes) -> bytes:
+def coloured(image: bytes, form: str = "png") -> bytes:
     """A grey picture with red in it."""
     grey = read_image(image, kind="image").array
-    return encode_image(MedicalImage(np.concatenate([grey, grey // 2, grey // 3])), "png")
+    picture = PIL.Image.fromarray(np.concatenate([grey, grey // 2, grey // 3]).transpose(1, 2, 0))
+    picture.save(file := io.BytesIO(), form)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize("colour_first", [False, True])
@@ -230,12 +234,33 @@ def test_grey_and_colour_are_learned_as_the_model_takes_them(
     for number, (grey, mask) in enumerate(discs(3)):
         corrected(client, project, {f"grey {number}.png": grey}, mask)
     for number, (grey, mask) in enumerate(discs(3, seed=1)):
-        corrected(client, project, {f"colour {number}.png": coloured(grey)}, mask)
+        form = ("png", "jpeg")[number % 2]
+        corrected(client, project, {f"colour {number}.{form}": coloured(grey, form)}, mask)
     begun = client.post(f"{project}/learn", data=TINY)
     assert begun.status_code == 202, begun.text
     until(lambda: finished(client, project))
     one = last_round(client, project)
     assert one["state"] == "finished", one
+
+
+def test_what_cannot_be_adapted_is_told_by_the_job(
+    client: httpx.Client, create: Create, own_models: Path
+) -> None:
+    """And not by the request, which begins it and reads no image."""
+    project = create()
+    for number, (grey, mask) in enumerate(discs(3)):
+        corrected(client, project, {f"colour {number}.png": coloured(grey)}, mask)
+    kept = own_models / ".projects" / project.rpartition("/")[2]
+    for file in kept.rglob("*.png"):
+        if len(read_image(file).array) > 1:
+            file.write_bytes(b"\x89PNG\r\n\x1a\n, and nothing more")
+    begun = client.post(f"{project}/learn", data=TINY)
+    assert begun.status_code == 202, begun.text
+    until(lambda: finished(client, project))
+    one = last_round(client, project)
+    assert one["state"] == "failed" and re.match(r"colour \d\.png: ", one["message"]), one
+    job = client.get(f"/v1/training-jobs/{one['job']}").json()
+    assert (job["state"], job["code"]) == ("failed", "invalid_input")
 
 
 def test_pictures_and_volumes_are_not_learned_together(
