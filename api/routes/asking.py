@@ -21,10 +21,12 @@ T = TypeVar("T")
 
 #: The preference of RFC 7240 for an answer in the background.
 RESPOND_ASYNC = "respond-async"
+#: The parameter that says the same.
+_ASYNC = "async"
 
 Async = Annotated[
     Literal["", "1", "true", "0", "false"] | None,
-    Query(alias="async", description="As `Prefer: respond-async`: 202 and a job."),
+    Query(alias=_ASYNC, description="As `Prefer: respond-async`: 202 and a job."),
 ]
 Prefer = Annotated[
     str | None,
@@ -112,17 +114,11 @@ async def asked(
 AskedDependency = Annotated[Asked, Depends(asked)]
 
 
-#: What does not change the result of a job, which is kept in all forms.
-_OF_THE_ANSWER = ("format", "async")
-
-
 async def _parameters(request: Request) -> str:
-    """A hash of what a request says besides its files: the volume, the seed, the poses, ..."""
+    """A hash of what a request says besides its files: the volume, the seed, the format, ..."""
     given = [*request.query_params.multi_items(), *(await request.form()).multi_items()]
     texts = sorted(
-        (name, value)
-        for name, value in given
-        if isinstance(value, str) and name not in _OF_THE_ANSWER
+        (name, value) for name, value in given if isinstance(value, str) and name != _ASYNC
     )
     return hashlib.sha256(repr(texts).encode()).hexdigest()
 

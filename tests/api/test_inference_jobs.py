@@ -324,16 +324,17 @@ def test_a_key_of_another_request_is_refused(models: Path, sliced: bytes) -> Non
 
 
 def test_a_key_of_a_request_for_something_else_of_the_image_is_refused(models: Path) -> None:
-    """Its job would be the result of another volume of the file, or of other options."""
+    """Its job would be the result of another volume, of other options, or in another format."""
     series = MedicalImage(np.zeros((2, 16, 16, 1), np.float32), np.eye(4), format="nifti")
     content = encode_image(series, "nifti")
     with serve(models) as server:
         named = {"Idempotency-Key": "a"}
         first = submit(server, content, f"{SEGMENT}?volume=0", headers=named)
-        for path, data in (("?volume=1", {}), ("?volume=0", {"tta": "true"})):
+        others = (("?volume=1", {}), ("?volume=0", {"tta": "true"}), ("?volume=0&format=json", {}))
+        for path, data in others:
             refused = submit(server, content, f"{SEGMENT}{path}", headers=named, data=data)
             assert code(refused) == (422, "invalid_parameter")
-        again = submit(server, content, f"{SEGMENT}?volume=0&format=json", headers=named)
+        again = submit(server, content, f"{SEGMENT}?volume=0&async=1", headers=named)
         assert again.headers["Location"] == first.headers["Location"]
 
 
