@@ -65,13 +65,15 @@ def leads_outside(folder: Path) -> bool:
     return any(
         not os.path.normpath(path.parent / name).startswith(f"{folder}{os.sep}")
         for path in lists
-        for name in _file_names(path)
+        for written in _file_names(path)
+        for name in (written, written.replace("\\", "/"))  # as `as_on_disk` reads it
         if Path(name).is_absolute() or ".." in Path(name).parts
     )
 
 
 def _file_names(path: Path) -> Iterator[str]:
-    """What may be a file name in a list: texts inside JSON's lists, cells of a table.
+    """What may be a file name in a list: cells of a table; in JSON all texts but those that a
+    description has of itself, such as its ``reference``.
 
     Tables are taken apart as the training does it: by another delimiter, a cell could hide a name.
     """
@@ -80,22 +82,21 @@ def _file_names(path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     if path.suffix.lower() == ".json":
         with suppress(ValueError, RecursionError):  # not JSON: no list either
-            yield from _texts(json.loads(text), inside=False)
+            content = json.loads(text)
+            values = content.values() if isinstance(content, dict) else [content]
+            yield from _texts([value for value in values if not isinstance(value, str)])
         return
     with suppress(csv.Error):  # no table: no list either
         for row in csv.reader(text.splitlines(), delimiter=delimiter_of(text)):
             yield from (cell.strip() for cell in row)
 
 
-def _texts(value: Any, inside: bool) -> Iterator[str]:  # noqa: ANN401 - whatever JSON holds
-    if isinstance(value, str) and inside:
+def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - whatever JSON holds
+    if isinstance(value, str):
         yield value.strip()
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item, inside=True)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item, inside)
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def _without(folder: Path, value: Any) -> Any:  # noqa: ANN401 - of a finding

@@ -58,8 +58,10 @@ def test_a_file_that_inflates_is_refused_with_advice(tmp_path: Path) -> None:
     assert "save it again" not in said
 
 
-@pytest.mark.parametrize("name", ["/etc/{}", "../{}", "images/../../{}"])
-@pytest.mark.parametrize("kind", ["json", "csv", "dataset.json"])
+@pytest.mark.parametrize(
+    "name", ["/etc/{}", "../{}", "images/../../{}", "..\\{}", "images\\..\\..\\{}"]
+)
+@pytest.mark.parametrize("kind", ["json", "csv", "dataset.json", "nnU-Net's dataset.json"])
 def test_files_outside_are_refused_whether_they_exist_or_not(
     name: str, kind: str, tmp_path: Path
 ) -> None:
@@ -73,6 +75,10 @@ def test_files_outside_are_refused_whether_they_exist_or_not(
             (folder / "list.csv").write_text(f"image,label\n{entry['image']},here.png\n")
         elif kind == "json":
             (folder / "list.json").write_text(json.dumps([entry]))
+        elif kind.startswith("nnU-Net"):
+            (folder / "dataset.json").write_text(
+                json.dumps({"dataset": {"a": entry}, "labels": {}})
+            )
         else:
             (folder / "dataset.json").write_text(json.dumps({"training": [entry], "labels": {}}))
         answers.append(inspect(folder, "segmentation", Options()))
