@@ -63,7 +63,7 @@ def segment(
         bool,
         typer.Option(
             "--probabilities",
-            help="Write the probabilities, one channel per class, instead of the labels.",
+            help="Write the probabilities, one channel per class, to --out instead of the labels.",
         ),
     ] = False,
     refine: Annotated[
@@ -260,6 +260,11 @@ def _check_places(
     elif wanted.maps:
         raise InvalidParameter(
             f"--{wanted.maps[0]}: the map is written beside the label map; name a file with --out"
+        )
+    elif wanted.probabilities:
+        raise InvalidParameter(
+            "--probabilities: an archive gets the labels, as DICOM SEG; name a file for the "
+            "probabilities with --out, or leave the option out"
         )
     return targets
 

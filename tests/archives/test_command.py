@@ -166,6 +166,8 @@ def test_other_commands(
         (f"--from {SOURCE} --to http://evil.example", "--to: give dicomweb"),
         (f"--from {SOURCE}/../x --to dicomweb", "not a reference to an archive"),
         (f"--from {SOURCE}", "name a file with --out, or an archive with --to"),
+        (f"--from {SOURCE} --to dicomweb --entropy", "--entropy: the map is written beside"),
+        (f"--from {SOURCE} --to dicomweb --probabilities", "name a file for the probabilities"),
         (f"--from {SOURCE}.9 --to dicomweb", "no such series"),
         (f"x.png --from {SOURCE} --to dicomweb", "--from: names the input; leave out x.png"),
         (
