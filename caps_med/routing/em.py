@@ -195,8 +195,9 @@ def _slots(children: Tensor | None, activations: Tensor) -> Tensor:
     """The child behind each slot ``[I * P]``, counted from 0 without gaps."""
     if children is None:
         return torch.arange(activations.shape[1:].numel(), device=activations.device)
-    numbers: Tensor = children.reshape(-1).unique(return_inverse=True)[1]
-    return numbers
+    ordered, slots = children.reshape(-1).sort()
+    numbers = F.pad(ordered[1:] != ordered[:-1], (1, 0)).cumsum(0)
+    return torch.empty_like(slots).scatter(0, slots, numbers)
 
 
 def _check(

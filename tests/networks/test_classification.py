@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from caps_med.bundles.export import export_program
 from caps_med.errors import InvalidParameter
@@ -56,6 +57,14 @@ def test_the_published_networks_have_the_published_numbers_of_parameters() -> No
     assert parameters(MatrixCapsules(2, 5, (32, 32))) == 317_194
     assert parameters(MatrixCapsules(2, 5, (32, 32), width=64, types=(8, 16, 16))) == 68_754
     assert parameters(EfficientCapsNet(decoder=False)) == 161_824
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_shapes_and_operations_can_be_counted_on_meta(name: str) -> None:
+    network = built(name).to("meta")
+    with FlopCounterMode(display=False) as counter:
+        answer = network(torch.empty(2, 1, 28, 28, device="meta"))
+    assert answer.shape == (2, 4) and counter.get_total_flops() > 0
 
 
 @pytest.mark.parametrize("name", SMALL)
