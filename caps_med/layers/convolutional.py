@@ -135,7 +135,8 @@ class ConvCapsule(_CapsuleLayer):
         out_types: output capsule types J.
         out_atoms: atoms A of an output capsule.
         kernel_size: edge of the kernel.
-        stride: 1 keeps the size, 2 halves it (rounded up).
+        stride: 1 keeps the size, 2 halves it (rounded up); with an even kernel and another padding
+            than ``"tensorflow"`` that of an axis shorter by one position.
         routing: iterations and competition.
         vote_bias: a bias in the convolution (CapsPix2Pix).
         routing_bias: a bias ``[J, A]`` before each squash, initially 0.1 (SegCaps).

@@ -76,9 +76,10 @@ class UnitCapsule(VotingLayer):
         in_atoms: atoms of an input capsule.
         out_types: output capsule types J.
         out_atoms: atoms A of an output capsule.
-        kernel_size: edge of the kernel.
-        stride: 1 keeps the size, 2 halves it; of a transposed convolution 2 doubles it.
-        transposed: whether the depthwise convolution is transposed; then kernel 4 and stride 2.
+        kernel_size: edge of the kernel; odd, or even of a transposed convolution.
+        stride: 1 keeps the size, 2 halves it (rounded up).
+        transposed: whether the depthwise convolution is transposed: give kernel 4 and stride 2,
+            which doubles the size.
         squash: of the sum, see `UnitSquash`.
 
     >>> layer = UnitCapsule(2, 3, 8, out_types=4, out_atoms=6, kernel_size=5, stride=2)
