@@ -60,7 +60,7 @@ class DicomOrigin:
             is a backslash, as in files.
         slices: of each slice along the volume's last axis, the SOP Instance UID of its file and the
             number of its frame there, from 1.
-        frames: whether it was one file that describes each of its frames.
+        frames: whether its files describe each of their frames.
     """
 
     attributes: Mapping[str, str] = field(repr=False)
@@ -90,7 +90,7 @@ class DicomOrigin:
 
     def first_slice(self) -> DicomOrigin:
         """The origin of the first slice as a volume of its own."""
-        return replace(self, slices=((self.slices[0][0], 1),))
+        return replace(self, slices=self.slices[:1])
 
 
 def origin_of(header: Dataset, frames: int) -> DicomOrigin | None:
@@ -108,13 +108,17 @@ def origin_of(header: Dataset, frames: int) -> DicomOrigin | None:
 
 
 def joined(origins: Sequence[DicomOrigin | None], order: Sequence[int]) -> DicomOrigin | None:
-    """The origin of a volume of the slices of several files, in that order.
+    """The origin of a volume of slices of several files.
+
+    Args:
+        origins: of the files.
+        order: which of all their slices it has, in its order.
 
     None where one has none, where they do not agree on patient, study or frame of reference, or
     where two are the same object.
     """
     known = [origin for origin in origins if origin is not None]
-    if len(known) != len(origins) or (len(known) > 1 and any(origin.frames for origin in known)):
+    if len(known) != len(origins):
         return None
     if len({tuple(origin.attributes[name] for name in _COMMON) for origin in known}) > 1:
         return None

@@ -40,10 +40,10 @@ from caps_med.images.codecs.dicom_seg import (
 from caps_med.images.codecs.dicom_sources import (
     LONGEST,
     concept,
+    files,
     identifier,
     maker,
     saved,
-    sources,
 )
 from caps_med.images.dicom_origin import DicomOrigin, SegType
 from caps_med.images.image import MedicalImage
@@ -71,8 +71,8 @@ def report(image: MedicalImage, origin: DicomOrigin, kind: SegType = "binary") -
     """
     instance = instance_of(image, origin, kind)
     try:
-        slices = sources(image, origin)
-        seg = copy(slices[0])
+        evidence = files(origin)
+        seg = copy(evidence[0])
         seg.SOPClassUID, seg.SOPInstanceUID = _CLASSES[kind], instance
         seg.SeriesInstanceUID = series_of(instance)
         content = MeasurementReport(
@@ -82,7 +82,7 @@ def report(image: MedicalImage, origin: DicomOrigin, kind: SegType = "binary") -
             title=codes.DCM.ImagingMeasurementReport,
         )
         found = Comprehensive3DSR(
-            evidence=[seg, *slices],
+            evidence=[seg, *evidence],
             content=content[0],
             series_instance_uid=identifier("report series", instance),
             series_number=_SERIES_NUMBER,

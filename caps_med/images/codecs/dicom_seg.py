@@ -27,11 +27,11 @@ from caps_med._version import __version__
 from caps_med.errors import InvalidParameter, UnsupportedFormat
 from caps_med.images.codecs.dicom_sources import (
     LONGEST,
-    by_frame,
     concept,
     identifier,
     maker,
     one_value,
+    refer_to_frames,
     saved,
     sources,
 )
@@ -76,7 +76,7 @@ def segmentation_dataset(
     try:
         seg = Segmentation(
             source_images=sources(image, origin),
-            pixel_array=_numbered(image, origin, numbers),
+            pixel_array=_numbered(image, numbers),
             segmentation_type=SegmentationTypeValues[kind.upper()],
             segment_descriptions=_descriptions(image, origin, numbers),
             series_instance_uid=series_of(instance),
@@ -95,6 +95,8 @@ def segmentation_dataset(
         raise UnsupportedFormat(
             "a DICOM SEG cannot refer to this series: write nifti instead"
         ) from error
+    if origin.frames:
+        refer_to_frames(seg, origin)
     seg.ContentCreatorName = "caps_med^"  # a family name, as PN has it since 1993
     if len(origin.slices) == 1:  # which has no neighbour, so that highdicom says 1 mm
         (measures,) = seg.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence
@@ -133,13 +135,13 @@ def segment_numbers(image: MedicalImage, kind: SegType) -> dict[int, int]:
     return {label: label for label in ids}
 
 
-def _numbered(image: MedicalImage, origin: DicomOrigin, numbers: dict[int, int]) -> Array:
-    """Frames `[F, H, W]` of segment numbers in the order of the source's."""
+def _numbered(image: MedicalImage, numbers: dict[int, int]) -> Array:
+    """Frames `[F, H, W]` of segment numbers."""
     largest = max(numbers.values())
     frames = np.zeros(image.array.shape[1:], np.uint8 if largest < 256 else np.uint16)
     for label, number in numbers.items():
         frames[image.array[0] == label] = number
-    return np.ascontiguousarray(frames.transpose(2, 1, 0)[by_frame(origin)])
+    return np.ascontiguousarray(frames.transpose(2, 1, 0))
 
 
 def _descriptions(

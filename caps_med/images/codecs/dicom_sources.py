@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from highdicom.sr import CodedConcept
 from pydicom.dataset import Dataset
-from pydicom.uid import generate_uid
+from pydicom.uid import CTImageStorage, generate_uid
 from pydicom.valuerep import DSfloat
 
 from caps_med.images.codecs.dicom_geometry import SlicePlane, planes_of
@@ -57,42 +57,60 @@ def saved(dataset: Dataset, origin: DicomOrigin) -> bytes:
 
 
 def sources(image: MedicalImage, origin: DicomOrigin) -> list[Dataset]:
-    """The source's headers: one a slice, or one of many frames."""
+    """The headers of the source's slices, one a file.
+
+    highdicom takes no frames of several files, nor a part of a file's. They are files of one slice
+    for it, under identifiers that `refer_to_frames` then replaces.
+    """
     planes = planes_of(image.affine, len(origin.slices))
-    if not origin.frames:
-        return [
-            _source(image, origin, uid, _measures(plane) | _orientation(plane) | _position(plane))
-            for (uid, _), plane in zip(origin.slices, planes, strict=True)
-        ]
-    shared = {
-        "PixelMeasuresSequence": [_dataset(_measures(planes[0]))],
-        "PlaneOrientationSequence": [_dataset(_orientation(planes[0]))],
-    }
-    frames = [
-        _dataset({"PlanePositionSequence": [_dataset(_position(planes[i]))]})
-        for i in by_frame(origin)
-    ]
-    described = {
-        "NumberOfFrames": len(frames),
-        "SharedFunctionalGroupsSequence": [_dataset(shared)],
-        "PerFrameFunctionalGroupsSequence": frames,
-    }
-    return [_source(image, origin, origin.slices[0][0], described)]
-
-
-def by_frame(origin: DicomOrigin) -> list[int]:
-    """Slices in the order of the source's frames; of a series, in the volume's."""
-    return sorted(range(len(origin.slices)), key=lambda i: origin.slices[i][1])
-
-
-def _source(
-    image: MedicalImage, origin: DicomOrigin, instance: str, more: Mapping[str, object]
-) -> Dataset:
     columns, rows = image.spatial_shape[:2]
-    size = {"SOPInstanceUID": instance, "Rows": rows, "Columns": columns}
+    found = []
+    for (uid, frame), plane in zip(origin.slices, planes, strict=True):
+        one = _source(origin, uid)
+        if origin.frames:
+            one.SOPClassUID, one.SOPInstanceUID = CTImageStorage, _stand_in(uid, frame)
+        place = _measures(plane) | _orientation(plane) | _position(plane)
+        one.update(_dataset({"Rows": rows, "Columns": columns, **place}))
+        found.append(one)
+    return found
+
+
+def files(origin: DicomOrigin) -> list[Dataset]:
+    """The headers of the source's files, without what their pictures are."""
+    return [_source(origin, uid) for uid in dict.fromkeys(uid for uid, _ in origin.slices)]
+
+
+def refer_to_frames(made: Dataset, origin: DicomOrigin) -> None:
+    """Let an object that was made of `sources` refer to their frames and files."""
+    frames = {_stand_in(*one): one for one in origin.slices}
+    kind = origin.attributes["SOPClassUID"]
+    referenced = [
+        _dataset({"ReferencedSOPClassUID": kind, "ReferencedSOPInstanceUID": one.SOPInstanceUID})
+        for one in files(origin)
+    ]
+    made.SourceImageSequence = referenced
+    (series,) = made.ReferencedSeriesSequence
+    series.ReferencedInstanceSequence = referenced
+    named = (
+        one
+        for group in made.PerFrameFunctionalGroupsSequence
+        for one in group.DerivationImageSequence[0].SourceImageSequence
+    )
+    for one in {id(one): one for one in named}.values():  # segments of one slice share it
+        uid, frame = frames[one.ReferencedSOPInstanceUID]
+        one.ReferencedSOPClassUID, one.ReferencedSOPInstanceUID = kind, uid
+        one.ReferencedFrameNumber = frame
+
+
+def _stand_in(uid: str, frame: int) -> str:
+    """The identifier of a frame as a file of its own."""
+    return identifier("frame", uid, str(frame))
+
+
+def _source(origin: DicomOrigin, instance: str) -> Dataset:
     identified = {name: origin.attributes[name] for name in IDENTIFIED}
     withheld = dict.fromkeys(REQUIRED, "")
-    return _dataset({**identified, **withheld, **size, **more})
+    return _dataset({**identified, **withheld, "SOPInstanceUID": instance})
 
 
 def _measures(plane: SlicePlane) -> dict[str, object]:

@@ -30,8 +30,7 @@ from caps_med.wording import choose_one
 
 NO_COMMON_ORIGIN = (
     "DICOM: no SEG can refer to these files together: they differ in the patient's name, study or "
-    "frame of reference, one is duplicated, they hold several frames each, or only some of a "
-    "file's frames are read"
+    "frame of reference, or one is duplicated"
 )
 NO_ORIGIN = (
     "DICOM: no SEG can refer to these files: a UID of study, series, instance or frame of "
@@ -194,16 +193,16 @@ def _owners(files: Sequence[Frames], wanted: Sequence[int]) -> dict[int, dict[in
 
 
 def _origin(files: Sequence[Frames], wanted: Sequence[int]) -> tuple[DicomOrigin | None, bool]:
-    """The origin of slices in that order, and whether each file has one.
-
-    None where only a part of a file's frames is wanted: a SEG would count them anew.
-    """
+    """The origin of slices in that order, and whether each file has one."""
     owners = _owners(files, wanted)
-    origins = [files[owner].origin for owner in sorted(owners)]
+    origins = [files[owner].origin for owner in owners]
+    starts = np.cumsum([0, *(files[owner].shape[0] for owner in owners)])
+    places = {
+        frame: int(start) + number
+        for start, numbers in zip(starts, owners.values(), strict=False)
+        for frame, number in numbers.items()
+    }
     known = all(origin is not None for origin in origins)
-    if any(len(numbers) < files[owner].shape[0] for owner, numbers in owners.items()):
-        return None, known
-    places = {frame: place for place, frame in enumerate(sorted(wanted))}
     return joined(origins, [places[frame] for frame in wanted]), known
 
 

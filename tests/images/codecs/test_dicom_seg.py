@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ import highdicom
 import numpy as np
 import pydicom
 import pytest
-from pydicom.uid import EnhancedCTImageStorage
+from pydicom.dataset import Dataset
+from pydicom.uid import EnhancedCTImageStorage, EnhancedMRImageStorage
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import (
     LabelCode,
     Limits,
     MedicalImage,
+    dicom_report,
     dicom_segmentation,
     encode_image,
     one_slice,
@@ -29,6 +32,7 @@ from caps_med.images.codecs import dicom_seg
 from caps_med.images.codecs.dicom_frames import NO_PATIENT_ID
 from caps_med.images.codecs.dicom_volumes import NO_COMMON_ORIGIN, NO_ORIGIN
 from caps_med.images.dicom_origin import FRAMES, SINGLE, SegType
+from caps_med.images.placing import placed_on
 from tests.images.codecs.validator import check_valid
 from tests.images.dicom_files import (
     IDENTITY,
@@ -105,6 +109,67 @@ def test_each_label_lies_on_the_slice_it_was_drawn_on(tmp_path: Path, source: st
             0
         ]
         assert volume.array[z, y, x] == wanted[tuple(index)]
+
+
+def _of_two_files(folder: Path) -> MedicalImage:
+    """Two files of two frames each, which lie between each other."""
+    for name, heights in (("8", HEIGHTS[:2]), ("9", HEIGHTS[2:])):
+        made = enhanced(
+            np.zeros((2, 5, 7), np.uint16), (-10.0, 20.0), heights,
+            **IDENTITY, SOPClassUID=EnhancedMRImageStorage, SOPInstanceUID=f"{SERIES}.{name}",
+        )  # fmt: skip
+        (folder / f"{name}.dcm").write_bytes(encoded(made))
+    return read_image(folder)
+
+
+def _of_a_part(folder: Path) -> MedicalImage:
+    """The second of two stacks in one file."""
+    made = enhanced(
+        np.zeros((8, 5, 7), np.uint16), (-10.0, 20.0), [z for z in HEIGHTS for _ in range(2)],
+        **IDENTITY, SOPClassUID=EnhancedMRImageStorage, SOPInstanceUID=f"{SERIES}.9",
+    )  # fmt: skip
+    for number, group in enumerate(made.PerFrameFunctionalGroupsSequence):
+        content = Dataset()
+        content.StackID = str(number % 2 + 1)
+        group.FrameContentSequence = [content]
+    (folder / "9.dcm").write_bytes(encoded(made))
+    return read_image(folder / "9.dcm", index=1)
+
+
+@pytest.mark.parametrize("kind", ["binary", "labelmap"])
+@pytest.mark.parametrize(
+    ("read", "frames"),
+    [
+        (_of_two_files, {2.5: ("8", 1), 0.0: ("8", 2), 7.5: ("9", 1), 5.0: ("9", 2)}),
+        (_of_a_part, {2.5: ("9", 2), 0.0: ("9", 4), 7.5: ("9", 6), 5.0: ("9", 8)}),
+    ],
+)
+def test_frames_of_several_files_or_a_part_of_one_are_referred_to(
+    read: Callable[[Path], MedicalImage], frames: dict[float, tuple[str, int]], kind: SegType,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    labels = labelled(read(tmp_path))
+    assert labels.format == "dicom"
+    seg, report = dicom_segmentation(labels, kind), dicom_report(labels, kind)
+    found = read_back(seg)
+    used = {f"{SERIES}.{name}" for name, _ in frames.values()}
+    for frame in found.PerFrameFunctionalGroupsSequence:
+        (position,) = frame.PlanePositionSequence
+        (reference,) = frame.DerivationImageSequence[0].SourceImageSequence
+        assert reference.ReferencedSOPClassUID == EnhancedMRImageStorage
+        name, number = frames[float(position.ImagePositionPatient[2])]
+        assert reference.ReferencedSOPInstanceUID == f"{SERIES}.{name}"
+        assert reference.ReferencedFrameNumber == number
+    listed = (
+        found.SourceImageSequence,
+        found.ReferencedSeriesSequence[0].ReferencedInstanceSequence,
+    )
+    for sequence in listed:
+        assert {one.ReferencedSOPInstanceUID for one in sequence} == used
+        assert {one.ReferencedSOPClassUID for one in sequence} == {EnhancedMRImageStorage}
+    assert found.SOPInstanceUID in str(pydicom.dcmread(io.BytesIO(report)))
+    back = placed_on(read_image(seg, kind="labels"), labels)
+    assert ((back.array > 0) == (labels.array > 0)).all()
 
 
 @pytest.mark.parametrize(("per_slice", "warned"), [(0.05, False), (0.6, True)])
