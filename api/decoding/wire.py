@@ -221,9 +221,9 @@ def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _origin(attributes: dict[str, str], slices: list[list[Any]], frames: bool) -> DicomOrigin:
+def _origin(attributes: dict[str, str], slices: list[list[Any]]) -> DicomOrigin:
     named = {str(key): str(value) for key, value in attributes.items()}
-    return DicomOrigin(named, tuple((str(uid), int(n)) for uid, n in slices), bool(frames))
+    return DicomOrigin(named, tuple((str(uid), int(n)) for uid, n in slices))
 
 
 def _words(code: LabelCode) -> tuple[list[str], str | None, list[str]]:

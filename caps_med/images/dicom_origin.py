@@ -27,7 +27,7 @@ DESCRIBED = (
 IDENTIFIED = ("StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "SOPClassUID")
 #: What all slices of one volume must agree on.
 _COMMON = (*IDENTIFIED, "PatientName", "PatientID")
-#: Kinds of images whose slices have a place: one slice a file, and many frames a file.
+#: Kinds of images whose slices have a place: one slice a file, and several frames a file.
 SINGLE = frozenset(
     ("CTImageStorage", "MRImageStorage", "PositronEmissionTomographyImageStorage",
      "SecondaryCaptureImageStorage")
@@ -36,7 +36,7 @@ FRAMES = frozenset(
     f"{legacy}Enhanced{modality}ImageStorage"
     for legacy in ("", "LegacyConverted")
     for modality in ("CT", "MR", "PET")
-)
+) | {"NuclearMedicineImageStorage"}
 #: A volume of more slices has no origin.
 MOST_SLICES = 10_000
 #: Elements that `origin_of` reads.
@@ -60,12 +60,10 @@ class DicomOrigin:
             is a backslash, as in files.
         slices: of each slice along the volume's last axis, the SOP Instance UID of its file and the
             number of its frame there, from 1.
-        frames: whether its files describe each of their frames.
     """
 
     attributes: Mapping[str, str] = field(repr=False)
     slices: tuple[tuple[str, int], ...] = field(repr=False)
-    frames: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be referred to.
@@ -85,8 +83,15 @@ class DicomOrigin:
         identifiers |= {uid for uid, _ in self.slices}
         if not all(UID(uid).is_valid for uid in identifiers):
             raise ValueError("an identifier is missing")
-        if UID(self.attributes["SOPClassUID"]).keyword not in (FRAMES if self.frames else SINGLE):
+        if UID(self.attributes["SOPClassUID"]).keyword not in SINGLE | FRAMES:
             raise ValueError("not a kind of image that is known")
+
+    @property
+    def frames(self) -> bool:
+        """Whether files of its kind hold several frames."""
+        from pydicom.uid import UID
+
+        return UID(self.attributes["SOPClassUID"]).keyword in FRAMES
 
     def first_slice(self) -> DicomOrigin:
         """The origin of the first slice as a volume of its own."""
@@ -100,9 +105,8 @@ def origin_of(header: Dataset, frames: int) -> DicomOrigin | None:
     identified = {name: str(header.get(name, "")) for name in IDENTIFIED}
     instance = str(header.get("SOPInstanceUID", ""))
     slices = tuple((instance, number) for number in range(1, frames + 1))
-    several = "PerFrameFunctionalGroupsSequence" in header
     try:
-        return DicomOrigin({**described, **identified}, slices, several)
+        return DicomOrigin({**described, **identified}, slices)
     except ValueError:
         return None
 

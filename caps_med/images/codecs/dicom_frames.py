@@ -40,6 +40,7 @@ _TAGS: list[Any] = [
     "ImageOrientationPatient", "PixelSpacing", "SliceThickness", "SpacingBetweenSlices",
     "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", "Modality",
     "SeriesDescription", "SpecificCharacterSet", "FrameTime", "FrameTimeVector",
+    "DetectorInformationSequence", "SliceVector",
 ]  # fmt: skip
 #: Modalities whose frames without a place follow each other in time.
 _CINE = ("US", "IVUS", "XA", "RF", "ES", "XC")

@@ -9,7 +9,7 @@ that check off, accepts slices that are shifted within their plane.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from caps_med.images.image import LPS_TO_RAS, Array
 SPACING_TOLERANCE = 0.05
 #: Orientations of slices of one volume may differ by this much per entry.
 ORIENTATION_TOLERANCE = 1e-3
+#: Nuclear medicine whose frames are slices, not projections.
+_RECONSTRUCTED = ("RECON TOMO", "RECON GATED TOMO")
 #: Of a slice of which neither its thickness nor the distance to another is known, in mm.
 ASSUMED_THICKNESS = 1.0
 
@@ -69,7 +71,7 @@ def read_planes(header: Dataset, frames: int) -> tuple[SlicePlane, ...]:
         groups = (Dataset(),)
     if not groups:
         one = _plane(header, header, header)
-        return (one,) if one is not None and frames == 1 else ()
+        return (one,) if one is not None and frames == 1 else _tomography(header, frames)
     found = [
         _plane(
             group_of(frame, shared, "PlanePositionSequence"),
@@ -180,6 +182,30 @@ def volume_affine(plane: SlicePlane, step: Array, corner: Array) -> Array:
     affine[:3, 2] = step
     affine[:3, 3] = corner
     return LPS_TO_RAS @ affine
+
+
+def _tomography(header: Dataset, frames: int) -> tuple[SlicePlane, ...]:
+    """Slices of nuclear medicine (PS3.3, C.8.4.11 and C.8.4.15); empty of other files.
+
+    They follow the place of the first along its normal, or against it where their distance is
+    negative.
+    """
+    detectors, kind = header.get("DetectorInformationSequence"), header.get("ImageType") or ()
+    if not detectors or not set(_RECONSTRUCTED) & {*kind}:
+        return ()
+    first = _plane(detectors[0], detectors[0], header)
+    numbers = np.atleast_1d(header.get("SliceVector") or np.arange(1, frames + 1))
+    stated = _numbers([header.get("SpacingBetweenSlices") or 0], 1)
+    if first is None or stated is None or len(numbers) != frames:
+        return ()
+    distance = float(stated[0]) or (0.0 if first.assumed else first.thickness)
+    if not distance:
+        return ()
+    step = np.cross(first.across, first.down) * distance
+    known = replace(first, thickness=abs(distance), assumed=False)
+    return tuple(
+        replace(known, position=first.position + (int(number) - 1) * step) for number in numbers
+    )
 
 
 def _plane(position: Dataset, orientation: Dataset, measures: Dataset) -> SlicePlane | None:

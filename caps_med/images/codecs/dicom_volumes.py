@@ -34,7 +34,7 @@ NO_COMMON_ORIGIN = (
 )
 NO_ORIGIN = (
     "DICOM: no SEG can refer to these files: a UID of study, series, instance or frame of "
-    "reference is missing, or they are not CT, MR or PET; label maps of them become NIfTI"
+    "reference is missing, or they are not CT, MR, PET or NM; label maps of them become NIfTI"
 )
 #: Told of a series whose slices are shifted by more than `_MOST_SHIFTED` of a pixel in all.
 SHIFTED = (

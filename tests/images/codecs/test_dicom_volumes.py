@@ -215,10 +215,6 @@ class TestEnhanced:
             read = read_image(content, index=index)
             assert read.array[0, 0, 0].tolist() == [3 * index, 3 * index + 1, 3 * index + 2]
 
-    def test_some_of_its_frames_have_no_origin(self) -> None:
-        """A SEG would count the frames anew, and name the wrong ones."""
-        assert read_image(self.file(), index=1).origin is None
-
 
 class TestSomeFramesWithoutPlace:
     FRAMES = TestEnhanced.FRAMES[:4]
