@@ -14,9 +14,10 @@ from api.monai_label.session import owner, sessions_of
 from api.problems import IMAGE_NOT_FOUND, SESSION_NOT_FOUND, Refusal
 from api.routes.common import engine_of
 from api.uploads import read_upload
-from caps_med.archives.reference import SeriesReference, is_uid
+from caps_med.archives.reference import SeriesReference
 from caps_med.errors import ArchiveDenied, ArchiveUnavailable, SeriesNotFound
 from caps_med.images import MedicalImage
+from caps_med.images.dicom_origin import is_uid
 from caps_med.inference import Model, Segmentation
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from caps_med.archives.bounds import ArchiveBounds
-from caps_med.archives.reference import SeriesReference, check_uid, is_uid
+from caps_med.archives.reference import SeriesReference, check_uid
 from caps_med.archives.settings import VARIABLE, ArchiveSettings
 from caps_med.errors import (
     ArchiveDenied,
@@ -25,6 +25,7 @@ from caps_med.errors import (
 )
 from caps_med.extras import require_extra
 from caps_med.images import MedicalImage
+from caps_med.images.dicom_origin import is_uid
 
 if TYPE_CHECKING:
     from caps_med.archives.connection import BoundedSession

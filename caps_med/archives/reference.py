@@ -6,20 +6,13 @@ import re
 from dataclasses import dataclass
 
 from caps_med.errors import InvalidParameter
+from caps_med.images.dicom_origin import LONGEST_UID, is_uid
 
 #: How a reference begins.
 SCHEME = "dicomweb://"
-#: DICOM PS3.5, section 9.1: components without leading zeros, 64 characters at most.
-_UID = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))+", re.ASCII)
-_LONGEST_UID = 64
 _REFERENCE = re.compile(
     re.escape(SCHEME) + r"(?P<archive>[^/]*)/studies/(?P<study>[^/]*)(/series/(?P<series>[^/]*))?"
 )
-
-
-def is_uid(value: str) -> bool:
-    """Whether it is a DICOM UID."""
-    return len(value) <= _LONGEST_UID and _UID.fullmatch(value) is not None
 
 
 def check_uid(name: str, value: str) -> str:
@@ -33,8 +26,8 @@ def check_uid(name: str, value: str) -> str:
     """
     if not is_uid(value):
         raise InvalidParameter(
-            f"{name}: not a DICOM UID: give numbers separated by dots, without leading zeros, at "
-            f"most {_LONGEST_UID} characters"
+            f"{name}: not a DICOM UID: give numbers separated by dots, at most {LONGEST_UID} "
+            "characters"
         )
     return value
 

@@ -181,7 +181,9 @@ def store(archive: Archive, result: Segmentation, kind: SegType, report: bool) -
     content = dicom_segmentation(result, kind)
     archive.store([content, *([dicom_report(result, kind)] if report else [])])
     made = dcmread(io.BytesIO(content), stop_before_pixels=True)
-    place = SeriesReference(archive.name, made.StudyInstanceUID, made.SeriesInstanceUID)
+    assert result.origin is not None  # noqa: S101 - as there is a DICOM SEG of it
+    study = result.origin.attributes["StudyInstanceUID"]
+    place = SeriesReference(archive.name, study, made.SeriesInstanceUID)
     return Stored(content, str(place))
 
 

@@ -41,6 +41,9 @@ FRAMES = frozenset(
 MOST_SLICES = 10_000
 #: Elements that `origin_of` reads.
 TAGS = (*DESCRIBED, *IDENTIFIED, "SOPInstanceUID", f"{_METHOD}CodeSequence")
+#: DICOM PS3.5, section 9.1. No component may begin with a zero; those of some programs do.
+_UID = re.compile(r"[0-9]+(\.[0-9]+)+", re.ASCII)
+LONGEST_UID = 64
 #: What programs write in place of a Patient ID, but for signs and spaces. No number is among it: it
 #: may be that of a patient.
 _NOBODY = re.compile(
@@ -81,7 +84,7 @@ class DicomOrigin:
             raise ValueError("no slices, too many, or duplicates")
         identifiers = {self.attributes[name] for name in IDENTIFIED}
         identifiers |= {uid for uid, _ in self.slices}
-        if not all(UID(uid).is_valid for uid in identifiers):
+        if not all(map(is_uid, identifiers)):
             raise ValueError("an identifier is missing")
         if UID(self.attributes["SOPClassUID"]).keyword not in SINGLE | FRAMES:
             raise ValueError("not a kind of image that is known")
@@ -96,6 +99,11 @@ class DicomOrigin:
     def first_slice(self) -> DicomOrigin:
         """The origin of the first slice as a volume of its own."""
         return replace(self, slices=self.slices[:1])
+
+
+def is_uid(value: str) -> bool:
+    """Whether it is a DICOM UID, or one but for zeros at the beginning of its components."""
+    return len(value) <= LONGEST_UID and _UID.fullmatch(value) is not None
 
 
 def origin_of(header: Dataset, frames: int) -> DicomOrigin | None:

@@ -128,6 +128,22 @@ def test_all_image_series_of_a_study(
         assert len(stored_series(filled)) == 2
 
 
+def test_identifiers_whose_components_begin_with_zeros(
+    filled: Orthanc, models: Path, monkeypatch: pytest.MonkeyPatch,
+    recwarn: pytest.WarningsRecorder,
+) -> None:  # fmt: skip
+    study, series = "1.2.03", "1.2.04"
+    with pydicom.config.disable_value_validation():
+        for file in slices(series, StudyInstanceUID=study):
+            filled.store(file)
+    source = f"dicomweb://orthanc/studies/{study}/series/{series}"
+    command = f"segment --model tiny-segmentation --from {source} --to dicomweb --json"
+    assert call(monkeypatch, models, command) == 0
+    archive = find_archive("orthanc", configured_archives({VARIABLE: filled.settings()}))
+    assert sorted(one.modality for one in archive.find(study)) == ["CT", "SEG"]
+    assert not [one for one in recwarn if study in str(one.message)]
+
+
 def test_series_of_a_study_that_cannot_be_segmented_do_not_stop_the_others(
     filled: Orthanc, models: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -22,14 +22,16 @@ SECRET = "do-not-show-this"  # noqa: S105
 URL = "https://pacs.example/dicom-web"
 
 
-@pytest.mark.parametrize("uid", ["1.2", "0.0", "2.25.329800735698586629295641978511506172918"])
+@pytest.mark.parametrize(
+    "uid", ["1.2", "0.0", "1.02.003", "2.25.329800735698586629295641978511506172918"]
+)
 def test_uids(uid: str) -> None:
     assert is_uid(uid)
 
 
 @pytest.mark.parametrize(
     "uid",
-    ["", "1", "1.", ".1", "1..2", "1.02", "1.2\n", "1.2/../3", "1.2%2e3", "1.2?x", "1.2#", "1.٣",
+    ["", "1", "1.", ".1", "1..2", "1.2\n", "1.2/../3", "1.2%2e3", "1.2?x", "1.2#", "1.٣",
      "１.2", "../1.2", "1.2 ", "-1.2", "1.2" + 31 * ".1", "*", "http://1.2"],
 )  # fmt: skip
 def test_what_is_no_uid(uid: str) -> None:

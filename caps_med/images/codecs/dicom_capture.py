@@ -7,6 +7,7 @@ from highdicom import CoordinateSystemNames, PatientOrientationValuesBiped
 from highdicom.sc import SCImage
 
 from caps_med.errors import UnsupportedFormat
+from caps_med.images.codecs.dicom_parsing import quiet
 from caps_med.images.codecs.dicom_sources import LONGEST, identifier, maker, saved
 from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.image import MedicalImage
@@ -17,6 +18,7 @@ _SERIES_NUMBER = 902
 _LETTERS = {"S": "H", "I": "F"}
 
 
+@quiet()
 def capture(image: MedicalImage, labels: MedicalImage, origin: DicomOrigin, seg: str) -> bytes:
     """The content of a secondary capture of `overlay_sheet`.
 

@@ -29,6 +29,7 @@ from pydicom.sr.codedict import codes
 
 from caps_med._version import __version__
 from caps_med.errors import UnsupportedFormat
+from caps_med.images.codecs.dicom_parsing import quiet
 from caps_med.images.codecs.dicom_seg import (
     code_of,
     instance_of,
@@ -59,6 +60,7 @@ _MILLILITRE = CodedConcept("ml", "UCUM", "milliliter")
 _MM3_PER_ML = 1000.0
 
 
+@quiet()
 def report(image: MedicalImage, origin: DicomOrigin, kind: SegType = "binary") -> bytes:
     """The content of a structured report: the volume of each label in ml, labels not found too.
 

@@ -25,6 +25,7 @@ from pydicom.sr.coding import Code
 
 from caps_med._version import __version__
 from caps_med.errors import InvalidParameter, UnsupportedFormat
+from caps_med.images.codecs.dicom_parsing import quiet
 from caps_med.images.codecs.dicom_sources import (
     LONGEST,
     concept,
@@ -50,6 +51,7 @@ SIDES: dict[Laterality, Code] = {
 }
 
 
+@quiet()
 def segmentation(image: MedicalImage, origin: DicomOrigin, kind: SegType = "binary") -> bytes:
     """The content of a DICOM SEG; the same label map of the same model has the same identifiers.
 

@@ -263,6 +263,20 @@ def test_nothing_is_said_of_a_patient(
     assert SERIES not in caplog.text and "Mueller" not in caplog.text
 
 
+def test_identifiers_whose_components_begin_with_zeros_are_carried_on(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    """The standard has none, some programs do, and others copy them. pydicom warns of each."""
+    with pydicom.config.disable_value_validation():
+        file = slice_file(**{**IDENTITY, "StudyInstanceUID": "1.2.03", "SOPInstanceUID": "1.2.04"})
+    image = read_image(file)
+    assert image.warnings == ()
+    made = dicom_segmentation(empty(image)), dicom_report(empty(image))
+    assert not recwarn.list
+    for content in made:
+        assert pydicom.dcmread(io.BytesIO(content)).StudyInstanceUID == "1.2.03"
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_slices_of_two_patients_are_refused(tmp_path: Path, known: bool) -> None:
     """By their identifiers, or by their names where there are no identifiers."""
