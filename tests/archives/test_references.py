@@ -14,9 +14,10 @@ from caps_med.archives import (
     configured_archives,
     find_archive,
 )
-from caps_med.archives.reference import is_uid, parse_reference
+from caps_med.archives.reference import parse_reference
 from caps_med.archives.settings import VARIABLE
 from caps_med.errors import ArchiveNotFound, InvalidParameter
+from caps_med.images.dicom_origin import is_uid
 
 SECRET = "do-not-show-this"  # noqa: S105
 URL = "https://pacs.example/dicom-web"
