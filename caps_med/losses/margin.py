@@ -47,11 +47,7 @@ class MarginLoss(nn.Module):
         Raises:
             InvalidParameter: shapes that differ, or class weights of another count.
         """
-        if lengths.shape != target.shape:
-            raise InvalidParameter(
-                f"target has shape {tuple(target.shape)}: that of the lengths, "
-                f"{tuple(lengths.shape)}, is needed"
-            )
+        check_one_hot(target, lengths)
         target = target.to(lengths.dtype)
         present = (self.upper - lengths).clamp_min(0).square()
         absent = (lengths - self.lower).clamp_min(0).square()
@@ -61,6 +57,20 @@ class MarginLoss(nn.Module):
             weights = lengths.new_tensor(self.class_weights)
             loss = loss * weights.view(1, -1, *(1 for _ in lengths.shape[2:]))
         return loss.mean() * lengths.shape[1] if self.sum_classes else loss.mean()
+
+
+def check_one_hot(target: Tensor, lengths: Tensor) -> None:
+    """Refuse targets that are not one-hot, such as label ids ``[B, 1, *S]``: they would broadcast.
+
+    Raises:
+        InvalidParameter: another shape than that of the lengths; the message holds both.
+    """
+    if lengths.shape != target.shape:
+        raise InvalidParameter(
+            f"target has shape {tuple(target.shape)}: that of the lengths, "
+            f"{tuple(lengths.shape)}, is needed; of label ids [B, 1, *S], "
+            f"monai.networks.one_hot(ids, {lengths.shape[1]}) makes it"
+        )
 
 
 def check_class_weights(weights: Sequence[float], classes: int) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from caps_med.arguments import check_choice
 from caps_med.errors import InvalidParameter
-from caps_med.losses.margin import MarginLoss, check_class_weights
+from caps_med.losses.margin import MarginLoss, check_class_weights, check_one_hot
 
 #: Lengths are clamped this far from 0 and 1, where the logarithm diverges.
 _MARGIN = 1e-6
@@ -39,6 +39,9 @@ def length_cross_entropy(lengths: Tensor, one_hot: Tensor) -> Tensor:
 
     Returns:
         A scalar: the mean over batch, classes and positions.
+
+    Raises:
+        InvalidParameter: shapes that differ.
     """
     lengths, one_hot = _wide(lengths, one_hot)
     likely = lengths.clamp(_MARGIN, 1 - _MARGIN)
@@ -76,7 +79,7 @@ class CapsuleSegmentationLoss(nn.Module):
 
     Raises:
         InvalidParameter: an unknown kind, a weighted one without weights, or, in the call, with
-            another number of them than classes.
+            another number of them than classes; a `one_hot` of another shape than the lengths.
     """
 
     def __init__(
@@ -157,5 +160,6 @@ def _weight_map(one_hot: Tensor, weights: Sequence[float]) -> Tensor:
 
 def _wide(lengths: Tensor, one_hot: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the lengths' dtype, at least float32: others do not tell 1 from 1 - `_MARGIN`."""
+    check_one_hot(one_hot, lengths)
     dtype = torch.promote_types(lengths.dtype, torch.float32)
     return lengths.to(dtype), one_hot.to(dtype)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from monai.networks import one_hot
 
 from caps_med.errors import InvalidParameter
-from caps_med.losses import CapsuleSegmentationLoss
+from caps_med.losses import CapsuleSegmentationLoss, length_cross_entropy
 from caps_med.losses.segmentation import Kind
 
 
@@ -135,3 +136,17 @@ def test_the_loss_of_what_is_labelled_is_that_of_it_alone(kind: Kind, classes: i
     for answer in answers:
         assert answer.grad is not None and answer.grad[:, :, 2:5].any()
         assert not answer.grad[:, :, :2].any() and not answer.grad[:, :, 5:].any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_label_ids_in_place_of_one_hot_labels_are_refused(kind: Kind) -> None:
+    """They would broadcast over the classes, and train towards their numbers."""
+    lengths, ids = torch.rand(2, 3, 4, 4), torch.ones(2, 1, 4, 4, dtype=torch.long)
+    message = r"target has shape \(2, 1, 4, 4\): .* \(2, 3, 4, 4\), is needed; .*one_hot\(ids, 3\)"
+    loss = CapsuleSegmentationLoss(kind, class_weights=[1.0, 1.0, 1.0])
+    for prediction in (lengths, (lengths, ids.float())):
+        with pytest.raises(InvalidParameter, match=message):
+            loss(prediction, (ids, ids))
+    with pytest.raises(InvalidParameter, match=message):
+        length_cross_entropy(lengths, ids)
+    assert loss(lengths, (one_hot(ids, 3), ids.float())).isfinite()
