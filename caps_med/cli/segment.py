@@ -282,15 +282,17 @@ def _segment_each(
         typer.Exit: one of several cannot be segmented (status 1).
     """
     failed: list[str] = []
-    for one, target in zip(given, targets, strict=True):
-        try:
-            _segment_one(model, one, target, wanted)
-        except CapsMedError as error:
-            if len(given) == 1 or isinstance(error, ArchiveDenied | ArchiveUnavailable):
-                raise
-            failed.append(f"{one}: {error}")
-    for text in failed:
-        say(f"failed: {text}", errors)
+    try:
+        for one, target in zip(given, targets, strict=True):
+            try:
+                _segment_one(model, one, target, wanted)
+            except CapsMedError as error:
+                if len(given) == 1 or isinstance(error, ArchiveDenied | ArchiveUnavailable):
+                    raise
+                failed.append(f"{one}: {error}")
+    finally:
+        for text in failed:
+            say(f"failed: {text}", errors)
     if failed:
         raise typer.Exit(batch.SOME_FAILED)
 

@@ -162,6 +162,27 @@ def test_series_of_a_study_that_cannot_be_segmented_do_not_stop_the_others(
     assert len(stored_series(filled)) == 2
 
 
+def test_an_archive_that_does_not_answer_hides_no_series_that_failed_before(
+    filled: Orthanc, models: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    settings = json.loads(filled.settings())
+    settings["gone"] = {"url": "http://127.0.0.1:9/dicom-web"}
+    monkeypatch.setenv(VARIABLE, json.dumps(settings))
+    for file in slices(OTHER):
+        filled.store(file)
+    archive = find_archive("orthanc", configured_archives({VARIABLE: filled.settings()}))
+    localizer = archive.find(STUDY)[0].series  # which comes first
+    turned = slices(localizer, ImageOrientationPatient=[0.0, 1, 0, 0, 0, -1])[0]
+    (instance,) = filled.call("/tools/lookup", f"{localizer}.1".encode())
+    filled.call(instance["Path"], method="DELETE")
+    filled.store(turned)
+    command = f"segment --model tiny-segmentation --from dicomweb://orthanc/studies/{STUDY}"
+    assert call(monkeypatch, models, command, "--to", "dicomweb://gone") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"series/{localizer}: DICOM: 2 volumes" in said and "cannot be reached" in said
+
+
 def test_other_commands(
     filled: Orthanc, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
