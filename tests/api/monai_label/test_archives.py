@@ -94,9 +94,7 @@ def test_archives_need_their_scope(service: Running, keys: KeyStore) -> None:
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 
-@pytest.mark.parametrize(
-    "image", ["dicomweb://orthanc/studies/1.2", "1.2.03", "1..2", "127.0.0.1:9"]
-)
+@pytest.mark.parametrize("image", ["dicomweb://orthanc/studies/1.2", "1..2", "127.0.0.1:9"])
 def test_what_is_no_uid_is_not_asked_for(service: Running, key: str, image: str) -> None:
     answer = infer(service, key, image, "image")
     assert (answer.status_code, answer.json()["code"]) == (404, "image_not_found")
