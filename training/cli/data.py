@@ -223,6 +223,7 @@ def _print(dataset: CheckedData) -> None:
     if dataset.strangers:
         names = [path.name for path in dataset.strangers]
         print_line(console, f"ignored, no images: {listed(names, _SHOWN)}")
+    _print_groups(dataset)
     _print_card_of(dataset)
     errors = sum(found.severity == "error" for found in dataset.findings)
     warnings = len(dataset.findings) - errors
@@ -242,6 +243,17 @@ def _print_findings(dataset: CheckedData) -> None:
         if len(found) > _SHOWN:
             rows.append((Text(code, color), f"and {len(found) - _SHOWN} more", "", ""))
     print_table(console, ("code", "file", "what", "fix"), rows, "Findings")
+
+
+def _print_groups(dataset: CheckedData) -> None:
+    """The folders that are taken for groups."""
+    from training.data import Dataset
+    from training.data.groups import folder_groups
+
+    cases = dataset.cases if isinstance(dataset, Dataset) else ()
+    if folders := list(folder_groups((case.name, case.group) for case in cases)):
+        named = listed(folders, _SHOWN)
+        print_line(console, f"groups, each held out as a whole: the folders {named}")
 
 
 def _print_card_of(dataset: CheckedData) -> None:

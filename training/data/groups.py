@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,19 @@ def whole_of(name: str) -> str:
         return subject
     whole = _PART.sub("", name)
     return "" if whole == name else whole
+
+
+def folder_groups(named: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """The folders that are groups, because nothing else says what belongs together: their images.
+
+    >>> folder_groups([("p1/a", "p1"), ("p1/b", "p1"), ("p2/a", ""), ("s_z1", "s")])
+    {'p1': 2}
+
+    Args:
+        named: name and group of each image.
+    """
+    pairs = [(name, group) for name, group in named if not subject_of(name)]
+    return dict(Counter(group for name, group in pairs if group and group == folder_of(name)))
 
 
 def group_numbers(groups: Sequence[str]) -> NDArray[np.int64]:

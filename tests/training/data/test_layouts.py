@@ -317,6 +317,19 @@ def test_parts_of_one_whole_are_one_group(tmp_path: Path) -> None:
     assert [case.grouped for case in cases] == ["0", "0", "P1", "3"]
 
 
+def test_folders_without_numbers_that_are_groups_are_told(tmp_path: Path) -> None:
+    """They may be kinds of images, of which all of one would be held out."""
+    for folders in (("polyp", "adenoma"), ("p1", "p2"), ("benign", "normal")):
+        root = tmp_path / folders[0]
+        below = {f"{folders[k % 2]}/{name}": pair for k, (name, pair) in enumerate(PAIRS.items())}
+        dataset = open_dataset(two_folders("images", "labels")(root, below))
+        found = {one.code: one.what for one in dataset.findings}
+        assert len(dataset.groups) == (24 if folders[0] == "benign" else 2)
+        told = "a folder is one group, which is held out as a whole: adenoma (12 cases), polyp (12"
+        assert ("folder_groups" in found) == (folders[0] == "polyp")
+        assert folders[0] != "polyp" or found["folder_groups"].startswith(told)
+
+
 def test_cases_of_one_name_are_told_apart_and_stay_with_their_patient(tmp_path: Path) -> None:
     """Also where another case has the name that they would get, or the patient that of a case."""
     names = ["s1/a", "s2/a", "s1/a-1", "s1/a-1-1", "s2/p_slice1", "s2/p_slice2"]

@@ -17,12 +17,14 @@ import numpy as np
 
 from caps_med.images import MedicalImage, SliceStack
 from caps_med.images.labels import WHITES, like_a_picture
+from caps_med.wording import counted, listed
 from training.data.cases import Case, Cases, FileRef
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.findings import Consistency, Finding, card_findings, finding
 from training.data.check.instances import InstanceSurvey
 from training.data.check.sides import SideSurvey, sides_findings
 from training.data.reading import BrokenCase, encoding_of, learned, read_ids, without_ignored
+from training.data.groups import folder_groups
 from training.data.samples import hold_out, validation_part
 from training.data.unsupported import what_and_fix
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
@@ -33,6 +35,8 @@ SAVE_IDS = "save label ids: 0, 1, 2, ..."
 _CHUNK = 2**22
 #: Code of a finding -> what a label map is made of where the finding is told of it.
 _PARTS_OF_MAPS = {"segments": "segments", "overlap": "masks"}
+#: Most folders that a finding lists.
+_LISTED = 6
 #: Cases shown on the contact sheet, evenly spaced.
 SHOWN = 12
 
@@ -137,6 +141,7 @@ class _Survey:
             fix = fix or "correct the description of the data set"
             self._findings.append(finding("layout", "", what, fix))
         self._findings += _divided(cases)
+        self._findings += _by_folder(cases)
         self._values: set[frozenset[int]] = set()
         #: Group -> values in its label maps.
         self._held: dict[str, set[int]] = {}
@@ -312,6 +317,20 @@ def _divided(cases: Cases) -> Iterator[Finding]:
         if "validation" in found and len(found) > 1:
             what = f"{group} is in {' and '.join(sorted(found))}: {meant}"
             yield finding("shared_patient", "", what, "keep each patient in one part")
+
+
+def _by_folder(cases: Cases) -> Iterator[Finding]:
+    """A finding if folders that are groups have no numbers, as those of patients have."""
+    folders = folder_groups((case.name, case.group) for case in cases.cases)
+    if not folders or any(character.isdigit() for character in "".join(folders)):
+        return
+    each = [f"{name} ({counted(number, 'case')})" for name, number in folders.items()]
+    what = f"a folder is one group, which is held out as a whole: {listed(each, _LISTED)}"
+    fix = (
+        "if each has images of many patients, put them into one folder, or give a list with the "
+        "columns image, label and group"
+    )
+    yield finding("folder_groups", "", what, fix)
 
 
 def _name(path: Path, cases: Cases) -> str:

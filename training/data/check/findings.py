@@ -69,6 +69,10 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "class_conflict": ("warning", "the same image in two classes"),
     "shared_image": ("warning", "the same image for two patients, or in two parts of the data"),
     "shared_patient": ("warning", "a patient in two parts of the data"),
+    "folder_groups": (
+        "warning",
+        "folders without a number in their names, each of which is taken for one patient",
+    ),
     "empty_class": ("warning", "a class without images"),
     "imbalance": ("warning", "classes of very different sizes"),
     "similar_classes": ("warning", "two classes whose names differ only in case or spaces"),
