@@ -221,7 +221,7 @@ def _print(dataset: CheckedData) -> None:
     elif dataset.findings:
         _print_findings(dataset)
     if dataset.strangers:
-        names = [path.name for path in dataset.strangers]
+        names = list(dict.fromkeys(path.name for path in dataset.strangers))
         print_line(console, f"ignored, no images: {listed(names, _SHOWN)}")
     _print_groups(dataset)
     _print_card_of(dataset)

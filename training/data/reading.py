@@ -336,7 +336,7 @@ def _check_fit(
             "size_mismatch",
             reference,
             f"has size {image.spatial_shape}, {name} {other.spatial_shape}",
-            "the sizes must be equal",
+            _how_to_fit(image.spatial_shape, other.spatial_shape),
         )
     if not on_one_grid(image.affine, other.affine):
         raise BrokenCase(
@@ -346,3 +346,10 @@ def _check_fit(
             f"resample {other_ref} onto the image; copy the image's header only if their voxels "
             "show the same places, whatever the headers say",
         )
+
+
+def _how_to_fit(size: tuple[int, ...], other: tuple[int, ...]) -> str:
+    """What to do about two sizes that must be equal."""
+    if sorted(size) == sorted(other):
+        return "their axes are in another order: save both in the same one"
+    return "save both in the same size; resample label maps by the nearest neighbour"

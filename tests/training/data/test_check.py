@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -131,6 +132,20 @@ def smoothed(root: Path) -> None:
         save(mask, root / label(i))
 
 
+def were_jpeg(root: Path) -> None:
+    """Masks that JPEG has left few greys beside black and white."""
+    for i in range(6):
+        content = io.BytesIO()
+        white = Image.fromarray(PAIRS[f"axon-{i:02}"][1] * np.uint8(255))
+        white.save(content, "JPEG", quality=98)
+        save(Image.open(content), root / label(i))
+
+
+def from_one(root: Path) -> None:
+    for i in range(6):
+        save(PAIRS[f"axon-{i:02}"][1] + 1, root / label(i))
+
+
 BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "no label map": (lambda d: (d / label(2)).unlink(), "unpaired", image(2)),
     "no image": (lambda d: (d / image(2)).unlink(), "unpaired", label(2)),
@@ -175,7 +190,28 @@ BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a label called ignore": (called_ignore, "ignored_value", ""),
     "maps of instances": (instances, "many_classes", ""),
     "masks with soft edges": (smoothed, "label_values", ""),
+    "masks that were JPEG": (were_jpeg, "label_values", ""),
+    "ids from 1 on": (from_one, "no_background", ""),
 }
+
+
+def test_greys_that_are_classes_are_no_smooth_masks(pictures: Path) -> None:
+    """Cup, disc and the rest of retinas in REFUGE, and classes with what is not labelled."""
+    for values in ((128, 255), (1, 255)):
+        for i in range(6):
+            array = PAIRS[f"axon-{i:02}"][1] * np.uint8(values[1])
+            array[:4] = values[0]
+            save(array, pictures / label(i))
+        assert codes(open_dataset(pictures)) == [("ignored_value", "")]
+
+
+@pytest.mark.parametrize(("size", "told"), [((28, 20), "another order"), ((19, 28), "nearest")])
+def test_two_sizes_are_told_with_the_way_to_one(
+    size: tuple[int, int], told: str, pictures: Path
+) -> None:
+    save(np.zeros(size), pictures / label(2))
+    (found,) = open_dataset(pictures).findings
+    assert found.code == "size_mismatch" and told in found.fix
 
 
 @pytest.mark.parametrize("way", BROKEN_PICTURES)

@@ -39,6 +39,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     ),
     "instances": ("error", "every object has its own id, as in instance label maps"),
     "all_empty": ("error", "all label maps are empty (all 0)"),
+    "no_background": ("warning", "label maps without 0, which is the background"),
     "one_labelled": ("error", "several cases, of which only one has labels: none can be held out"),
     "unlabelled_part": ("error", "a part of the data, to train or to validate on, without labels"),
     "mixed_channels": ("error", "images with different numbers of channels"),
@@ -82,6 +83,8 @@ CODES: Mapping[str, tuple[Severity, str]] = {
 RARE = 1e-4
 #: More unnamed labels than this are probably instances, not classes.
 MANY = 40
+#: Greys of at least this share of white may be what compression has left of it.
+ALMOST = 15 / 16
 #: Relative difference up to which voxel spacings count as equal.
 SPACING_TOLERANCE = 0.01
 _COLOUR = "in colour"
@@ -209,7 +212,7 @@ def card_findings(
     """
     labels = [share for share in card.classes if share.label > 0]
     yield from _set_findings(card, cases, labels)
-    if len(labels) > MANY and not cases.labels:
+    if (len(labels) > MANY and not cases.labels) or _are_blurred_masks(labels, cases):
         yield _many_labels(labels, cases)
         return
     for share in labels:
@@ -223,6 +226,10 @@ def _set_findings(card: DataCard, cases: Cases, labels: Sequence[ClassShare]) ->
     if not labels:
         fix = "save labels as ids 1, 2, ... or as masks of 0 and 255"
         yield finding("all_empty", "", "every label map is empty (all 0)", fix)
+    elif all(share.label for share in card.classes):
+        first = labels[0].label
+        fix = f"if {first} is the background, save it as 0, and the others from 1 on"
+        yield finding("no_background", "", "no label map contains 0, the background", fix)
     if cases.chosen_channels and card.channels and len(card.channels) != len(cases.channels):
         names = counted(len(cases.channels), "name")
         have = counted(len(card.channels), "channel")
@@ -284,6 +291,18 @@ def _are_smooth_masks(labels: Sequence[ClassShare]) -> bool:
     soft edges, have greys along their edges.
     """
     return labels[-1].label in WHITES and 4 * labels[-1].voxels > sum(s.voxels for s in labels)
+
+
+def _are_blurred_masks(labels: Sequence[ClassShare], cases: Cases) -> bool:
+    """Whether few greys are left of smooth masks, such as those that JPEG leaves: almost white."""
+    if cases.instances is not None or not labels or not _are_smooth_masks(labels):
+        return False
+    white = labels[-1]
+    return any(
+        share.label not in cases.labels and 4 * share.voxels < white.voxels
+        for share in labels[:-1]
+        if share.label >= ALMOST * white.label
+    )
 
 
 def _close(spacing: tuple[float, ...], other: tuple[float, ...]) -> bool:
