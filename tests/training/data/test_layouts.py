@@ -19,6 +19,7 @@ from tests.training.data.pairs import (
     masks_of_objects,
     nnunet,
     npy_stacks,
+    one_folder,
     save_pages,
     save_volume,
     tiff_stacks,
@@ -184,7 +185,7 @@ def test_folders_of_masks_of_objects_that_cannot_be_used_are_reported(squares: P
 
 def test_masks_of_objects_in_parts(tmp_path: Path) -> None:
     pairs = list(PAIRS.items())
-    for part, some in (("train", pairs[:4]), ("val", pairs[4:6]), ("test", pairs[6:8])):
+    for part, some in (("stage1_train", pairs[:4]), ("val", pairs[4:6]), ("test", pairs[6:8])):
         masks_of_objects(tmp_path / part, dict(some))
     dataset = open_dataset(tmp_path)
     assert [case.part for case in dataset.cases] == ["train"] * 4 + ["validation"] * 2
@@ -615,6 +616,24 @@ def _train_and_val(root: Path) -> Path:
     return root
 
 
+def _parts_below(root: Path) -> Path:
+    """The folders of parts are in those of images and label maps."""
+    pairs = list(PAIRS.items())
+    some = {"train": pairs[:7], "Val": pairs[5:7], "test": pairs[9:11]}  # two names twice
+    parted = {f"{part}/{name}": pair for part, found in some.items() for name, pair in found}
+    two_folders("images", "labels")(root, parted)
+    write(pairs[11][1][0], root / "images" / "test" / "not labelled.png")
+    return root
+
+
+def _parts_side_by_side(root: Path) -> Path:
+    pairs = list(PAIRS.items())
+    for part, found in (("train", pairs[:7]), ("val", pairs[7:9]), ("test", pairs[9:11])):
+        (root / part).mkdir(parents=True)
+        one_folder(root / part, dict(found))
+    return root
+
+
 def _stacks_with_val(root: Path) -> Path:
     pairs = list(PAIRS.items())
     root.mkdir()
@@ -686,11 +705,12 @@ WITH_TEST = [*ROWS, (9, "test"), (10, "Test")]
 
 @pytest.mark.parametrize(
     "layout",
-    [_train_and_val, _stacks_with_val, *(_listed(WITH_TEST, f"l.{s}") for s in ("csv", "json")),
+    [_train_and_val, _parts_below, _parts_side_by_side, _stacks_with_val,
+     *(_listed(WITH_TEST, f"l.{s}") for s in ("csv", "json")),
      _listed(ROWS, "dataset.json"), _nnunet_with_folds, _nnunet_with_paths,
      *(_with_fold_of_each(f"l.{s}") for s in ("csv", "json"))],
-    ids=["folders", "stacks", "csv", "json", "decathlon", "nnunet", "nnunet with paths",
-         "folds in csv", "folds in json"],
+    ids=["folders", "folders below", "side by side", "stacks", "csv", "json", "decathlon",
+         "nnunet", "nnunet with paths", "folds in csv", "folds in json"],
 )  # fmt: skip
 def test_the_validation_part_of_the_data_is_held_out(
     layout: Callable[[Path], Path], tmp_path: Path

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from caps_med.errors import InvalidInput
 from caps_med.wording import listed
-from training.data.cases import PARTS, Cases, Unpaired
-from training.data.layouts.naming import composed, entries, is_label_name, visible_folders
+from training.data.cases import PARTS, Cases, Part, Unpaired
+from training.data.layouts.naming import Entry, composed, entries, is_label_name, visible_folders
 from training.data.layouts.pairing import Pairing, finished, paired
 
 #: Words in folder names; a word for labels takes precedence (``image_masks`` holds labels).
@@ -68,12 +68,12 @@ def _of_pairs(folder: Path, pairs: Sequence[tuple[Path, Path]]) -> Cases:
     unusable: list[Unpaired] = []
     for images, labels in pairs:
         (left, unusable_left), (right, unusable_right) = entries(images), entries(labels)
-        pairing = paired(left, right)
+        pairing = _parted(paired(_without_tests(left), _without_tests(right)))
         unusable += [*unusable_left, *unusable_right]
         below = images.parent.name if images.parent != folder else ""
         part = READ_PARTS.get(below.lower())
         above = f"{composed(below)}/" if below and part is None else ""
-        cases = [replace(c, name=f"{above}{c.name}", part=part) for c in pairing.cases]
+        cases = [replace(c, name=f"{above}{c.name}", part=part or c.part) for c in pairing.cases]
         found = Pairing(found.cases + cases, found.unpaired + pairing.unpaired, pairing.channels)
     return _as_cases(folder, f"folders {names}", found, unusable)
 
@@ -94,13 +94,35 @@ def folder_pairs(folder: Path) -> list[tuple[Path, Path]]:
 
 def one_folder(folder: Path) -> Cases | None:
     """Label maps next to their images, named like ``a_seg``; also one folder per case."""
-    found, unusable = entries(folder)
+    every, unusable = entries(folder)
+    found = _without_tests(every)
     labels = [entry for entry in found if is_label_name(entry.stem)]
     images = [entry for entry in found if not is_label_name(entry.stem)]
-    pairing = paired(images, labels)
+    pairing = _parted(paired(images, labels))
     if not pairing.cases:
         return None
     return _as_cases(folder, "label maps next to their images", pairing, unusable)
+
+
+def _without_tests(found: Iterable[Entry]) -> list[Entry]:
+    """The files but for those in a folder ``test/``."""
+    return [entry for entry in found if _part_of(entry.stem) != "test"]
+
+
+def _parted(pairing: Pairing) -> Pairing:
+    """The cases in ``train/`` and ``val/`` with that part, which is left out of their names."""
+    cases = [
+        replace(case, name=case.name.partition("/")[2], part=part)
+        if (part := _part_of(case.name))
+        else case
+        for case in pairing.cases
+    ]
+    return pairing._replace(cases=cases)
+
+
+def _part_of(stem: str) -> Part | None:
+    folder, slash, _ = stem.partition("/")
+    return PARTS.get(folder.lower()) if slash else None
 
 
 def no_label_maps(path: Path) -> str:

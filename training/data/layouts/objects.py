@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from training.data.layouts.pairing import finished, paired
 
 #: Most names of masks that an error lists.
 _LISTED = 4
+#: Of a competition, before the name of a part: ``stage1_train``.
+_STAGE = re.compile(r"^stage\d+_")
 _FIX = "name them images and masks, or remove the folder"
 
 
@@ -79,7 +82,7 @@ def masks_of_objects(folder: Path) -> Cases | None:
 def _places(folder: Path) -> Iterator[tuple[Path, Part | None]]:
     """The folders of images, with the part that they are in."""
     for one in visible_folders(folder):
-        name = one.name.lower()
+        name = _STAGE.sub("", one.name.lower())
         if name in READ_PARTS:
             yield from ((below, READ_PARTS[name]) for below in visible_folders(one))
         elif name not in PARTS:
