@@ -23,8 +23,8 @@ from training.data.check.card import CardBuilder, DataCard
 from training.data.check.findings import Consistency, Finding, card_findings, finding
 from training.data.check.instances import InstanceSurvey
 from training.data.check.sides import SideSurvey, sides_findings
-from training.data.reading import BrokenCase, encoding_of, learned, read_ids, without_ignored
 from training.data.groups import folder_groups
+from training.data.reading import BrokenCase, encoding_of, learned, read_ids, without_ignored
 from training.data.samples import hold_out, validation_part
 from training.data.unsupported import what_and_fix
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
