@@ -68,7 +68,8 @@ def test_what_cannot_be_read_takes_the_image_before_away(looked: Page) -> None:
     expect(shown).to_have_count(1)
     file = FilePayload(name="broken.png", mimeType="image/png", buffer=b"no image")
     looked.locator("#capsules .drop input").set_input_files(file)
-    expect(looked.locator("#capsules .problem")).to_contain_text("no known format")
+    for told in (".problem", ".view .empty"):
+        expect(looked.locator(f"#capsules {told}")).to_contain_text("no known format")
     expect(shown).to_have_count(0)
 
 

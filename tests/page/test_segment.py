@@ -40,6 +40,13 @@ def wait_for_answer(page: Page) -> None:
     expect(page.locator("#segment .answer")).to_be_visible()
 
 
+def expect_choice(page: Page, of: str) -> None:
+    """What is to be chosen is told below the model, and where the image is or would be."""
+    told = page.get_by_text(f"This file holds several {of}: choose one.")
+    expect(told).to_have_count(2)
+    expect(page.locator("#segment .view").filter(has=told)).to_have_count(1)
+
+
 def check_shown(page: Page, wanted: MedicalImage, *dims: int) -> None:
     """The answer has come, and is what lies over the image; by default in the size of `wanted`."""
     wait_for_answer(page)
@@ -201,10 +208,12 @@ def test_a_volume_is_cancelled(opened: Callable[..., Page], long_head: bytes) ->
     name = f"{'sub-01_ses-02_acq-highres_' * 6}T1w.nii.gz"  # pushes nothing out of reach
     file = FilePayload(name=name, mimeType="application/gzip", buffer=long_head)
     page.locator("#segment input[type=file]").set_input_files(file)
-    expect(page.locator("#segment .busy")).to_contain_text(re.compile(r"\d+ of \d+ done"))
+    for told in (".busy", ".view .caption"):
+        expect(page.locator(f"#segment {told}")).to_contain_text(re.compile(r"\d+ of \d+ done"))
     with page.expect_request(lambda sent: sent.method == "DELETE") as forgotten:
         page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#segment .work")).to_have_text("Cancelled.")
+    expect(page.locator("#segment .view .caption")).to_have_count(0)
     assert "/v1/inference-jobs/" in forgotten.value.url
     expect(page.locator("#segment .answer")).to_have_count(0)
 
@@ -283,10 +292,10 @@ class TestRefused:
         page = opened("segment")
         page.locator("#segment input[type=file]").set_input_files(file)
         series, volume = (page.locator(f"#segment .offer .{name}") for name in ("series", "volume"))
-        expect(page.get_by_text("This file holds several series: choose one.")).to_be_visible()
+        expect_choice(page, "series")
         check_accessible(page)
         series.select_option("MR, dual echo, 4 files")
-        expect(page.get_by_text("This file holds several volumes: choose one.")).to_be_visible()
+        expect_choice(page, "volumes")
         for number in range(2):
             volume.select_option(f"{number + 1} of 2")
             wanted = read_image(file, series=ECHOES, index=number)
@@ -308,7 +317,7 @@ class TestRefused:
         several.save(file := tmp_path / "time.nii.gz")
         page = opened("segment")
         page.locator("#segment input[type=file]").set_input_files(file)
-        expect(page.get_by_text("This file holds several volumes: choose one.")).to_be_visible()
+        expect_choice(page, "volumes")
         page.locator("#segment .offer .volume").select_option("2 of 2")
         wanted = read_image(file, index=1)
         check_shown(page, caps_med.load_model("brain-t1-tissue").segment(wanted))

@@ -1,6 +1,7 @@
 import { zipSync } from 'fflate';
 import { describe, expect, it, vi } from 'vitest';
 import { leftBehind, standing } from '../src/background.js';
+import { toldOf } from '../src/told.js';
 import { channelsOf, oneOf } from '../src/channels.js';
 import { choose, offered, withChoices, withOffer } from '../src/choices.js';
 import { capsuleNames, type Detail, inOrder, type Model, scoreText, toBeginWith } from '../src/catalog.svelte.js';
@@ -406,6 +407,18 @@ describe('what is painted', () => {
     expect(keep(key, { ...painting, image: noise }, store)).toBe(true); // without its image
     expect(kept(key, store)?.image).toBeUndefined();
     expect(keep(key, { ...painting, painted: noise }, store)).toBe(false);
+  });
+});
+
+describe('told where a picture would be', () => {
+  it('is what goes on, or why there is none', () => {
+    const error = new Problem('Error', 'no image', 'invalid_input');
+    const several = new Problem('Error', '2 volumes', 'several_volumes', [], { volumes: 2 });
+    expect(toldOf({ state: 'idle', said: 'Reading a', error: undefined })).toBe('');
+    expect(toldOf({ state: 'busy', said: 'Reading a', error: undefined })).toBe('Reading a');
+    expect(toldOf({ state: 'failed', said: 'Reading a', error })).toBe('Reading a: no image');
+    expect(toldOf({ state: 'failed', said: '', error })).toBe('no image');
+    expect(toldOf({ state: 'failed', said: 'Reading a', error: several })).toBe('This file holds several volumes: choose one.');
   });
 });
 
