@@ -330,7 +330,8 @@ def test_a_key_of_a_request_for_something_else_of_the_image_is_refused(models: P
     with serve(models) as server:
         named = {"Idempotency-Key": "a"}
         first = submit(server, content, f"{SEGMENT}?volume=0", headers=named)
-        others = (("?volume=1", {}), ("?volume=0", {"tta": "true"}), ("?volume=0&format=json", {}))
+        tta = {"tta": "true"}
+        others = (("?volume=1", None), ("?volume=0", tta), ("?volume=0&format=json", None))
         for path, data in others:
             refused = submit(server, content, f"{SEGMENT}{path}", headers=named, data=data)
             assert code(refused) == (422, "invalid_parameter")
