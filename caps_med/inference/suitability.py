@@ -200,8 +200,9 @@ def unlike_reconstruction(card: ModelCard, error: float) -> tuple[str, ...]:
     if usual is None or error <= FACTOR * usual:
         return ()
     return (
-        "the image is unlike those that the model was trained on: its reconstruction lacks "
-        f"{error:.2f} of its variation (of held-out images {RECONSTRUCTED:.0%} below {usual:.2f})",
+        "the image is unlike those that the model was trained on: the error of its reconstruction "
+        f"is {error:.2f} times its variation (of held-out images {RECONSTRUCTED:.0%} below "
+        f"{usual:.2f})",
     )
 
 
