@@ -228,6 +228,8 @@ def _run(connection: socket.socket, command: Path) -> NoReturn:
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - as above
     os.environ.clear()
     os.environ.update(environment)
+    also = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:0] = [place for place in also if place not in sys.path]
     os.chdir(folder)
     status = _status(program, arguments, command)
     threading._shutdown()  # type: ignore[attr-defined] # what ends an interpreter

@@ -49,6 +49,7 @@ def test_a_job_survives_kills_of_its_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")  # the second server
 def test_a_process_that_a_killed_server_has_just_started_is_not_started_twice(
     tmp_path: Path,
 ) -> None:

@@ -16,14 +16,14 @@ from tests.page.conftest import check_accessible
 
 
 @pytest.fixture
-def counting(tmp_path: Path) -> Iterator[Served]:
+def counting(preloaded: Path, tmp_path: Path) -> Iterator[Served]:
     """A service in whose environment the package is installed."""
     install(HERE, tmp_path / "site-packages")
     places = [str(tmp_path / "site-packages"), str(HERE), os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(filter(None, places))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
-        with serving(tmp_path, tmp_path / "models") as served:
+        with serving(tmp_path, tmp_path / "models", command=preloaded) as served:
             yield served
 
 

@@ -56,9 +56,11 @@ class TestKeys:
         return True
 
     @pytest.fixture
-    def guarded(self, tmp_path: Path) -> Iterator[tuple[Served, str]]:
-        _, text = KeyStore(tmp_path / "keys.db").create("page", ["infer"])
-        with serving(tmp_path, tmp_path / "models", keys=str(tmp_path / "keys.db")) as served:
+    def guarded(self, preloaded: Path, tmp_path: Path) -> Iterator[tuple[Served, str]]:
+        keys = tmp_path / "keys.db"
+        _, text = KeyStore(keys).create("page", ["infer"])
+        models = tmp_path / "models"
+        with serving(tmp_path, models, command=preloaded, keys=str(keys)) as served:
             yield served, text
 
     def test_nothing_without_one(
