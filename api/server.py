@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from api.engine import Engine
 from api.protocol import MAX_HEAD_BYTES, bounded
 from api.settings import Settings
+from caps_med.collector import set_aside_for_good
 
 
 class Server(uvicorn.Server):
@@ -59,5 +60,6 @@ def run(
     app: FastAPI, listener: socket.socket, settings: Settings, tls: tuple[Path, Path] | None
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests in progress."""
+    set_aside_for_good()
     config = configured(app, settings, tls)
     Server(config, app.state.engine).run(sockets=[listener])

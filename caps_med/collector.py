@@ -32,13 +32,17 @@ class _Start:
             return
         before, self._modules = self._modules, len(sys.modules)
         if self._modules == before:
-            gc.set_threshold(*self._usual)
-            gc.callbacks.remove(self)
-            gc.unfreeze()
+            self.end()
         elif info["generation"] < _ALL:
             gc.freeze()  # this collection has nothing left to look through
         else:  # `gc.collect` was called
             gc.unfreeze()
+
+    def end(self) -> None:
+        """Collect as usual again, and look through everything."""
+        gc.set_threshold(*self._usual)
+        gc.callbacks.remove(self)
+        gc.unfreeze()
 
 
 def collect_rarely_at_start() -> None:
@@ -49,6 +53,18 @@ def collect_rarely_at_start() -> None:
     gc.callbacks.append(_Start())
     gc.set_threshold(RARELY)
     atexit.register(_collect_nothing)
+
+
+def set_aside_for_good() -> None:
+    """End the start, and never look again through what there is by now.
+
+    For processes that serve for long: a collection stops all of their threads, for 0.15 s where it
+    looks through what PyTorch imports.
+    """
+    for one in [one for one in gc.callbacks if isinstance(one, _Start)]:
+        one.end()
+    gc.collect()
+    gc.freeze()
 
 
 def _collect_nothing() -> None:

@@ -12,7 +12,13 @@ from types import ModuleType
 
 import pytest
 
-from caps_med.collector import RARELY, _collect_nothing, _Start, collect_rarely_at_start
+from caps_med.collector import (
+    RARELY,
+    _collect_nothing,
+    _Start,
+    collect_rarely_at_start,
+    set_aside_for_good,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +67,22 @@ def test_what_is_imported_is_not_looked_through(monkeypatch: pytest.MonkeyPatch)
     gc.collect(0)
     gc.collect(0)
     assert gc.get_freeze_count() == 0  # the start is over
+
+
+def test_what_a_service_has_made_at_its_start_is_not_looked_through_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = gc.get_threshold()
+    collect_rarely_at_start()
+    before = _circle()
+    set_aside_for_good()
+    assert before() is None
+    assert gc.get_threshold() == usual and not any(isinstance(c, _Start) for c in gc.callbacks)
+    set_aside, after = gc.get_freeze_count(), _circle()
+    assert set_aside > 10_000
+    monkeypatch.setitem(sys.modules, "imported_later", ModuleType("imported_later"))
+    gc.collect()
+    assert after() is None and gc.get_freeze_count() >= set_aside - 100
 
 
 class _Itself:
