@@ -254,7 +254,7 @@ def scores_of(results: Mapping[str, float], data: str, network: str, count: int)
 
 
 def plot(results: Mapping[str, float]) -> None:
-    """Dice over the number of labelled images, one panel per data set, of networks with several."""
+    """Dice over the number of labelled images, one panel per data set, of networks with all."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -265,7 +265,7 @@ def plot(results: Mapping[str, float]) -> None:
         for network, variant in NETWORKS.items():
             found = {c: scores_of(results, data, network, c) for c in COUNTS}
             done = {c: s for c, s in found.items() if s}
-            if len(done) < 2:
+            if len(done) < len(COUNTS):
                 continue
             means = [statistics.mean(s) for s in done.values()]
             line = axis.plot(list(done), means, marker="o", label=variant.title)[0]
