@@ -18,6 +18,7 @@ from training.data import Dataset
 from training.data.cases import Case
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
+from training.data.reading import values_known_to
 from training.evaluation.answers import answered, labels_of
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_with_ids
 from training.evaluation.metrics.overlap import ObjectIds, score_case, unit_of
@@ -132,8 +133,10 @@ class SegmentationEvaluator(Evaluator[Case]):
         #: Of the models, then of the predictions.
         self._compared = (*self.references, *predictions)
         self._tolerance, self._members = tolerance, members
-        labels = labels_of(models[0].bundle.card, dataset.instances)
+        card = models[0].bundle.card
+        labels = labels_of(card, dataset.instances)
         made = dataset.instances in ("binary", "borders")  # whose ids are not those of the files
+        made |= bool(values_known_to(dataset.label_values, card.labels))  # nor are 0 and 1 of masks
         left_out = None if made else dataset.ignored
         self._names = {i: name for i, name in list(labels.items())[1:] if i != left_out}
         if not self._names:

@@ -401,6 +401,21 @@ def test_what_is_not_labelled_is_not_scored(
         evaluate(open_dataset(data, interpretation=everything), [model])
 
 
+def test_masks_of_255_may_have_1_for_what_is_not_labelled(
+    discs: Path, repository: Path, tmp_path: Path
+) -> None:
+    """The model's label 1, which 255 stands for, is another one than the 1 in the files."""
+    shutil.copytree(discs, tmp_path / "data")
+    for file in (tmp_path / "data" / "labels").iterdir():
+        array = read_image(file, kind="labels").array.copy()
+        array[..., 60:] = 1
+        write_image(MedicalImage(array, kind="labels"), file)
+    dataset = open_dataset(tmp_path / "data", interpretation=Interpretation(ignored=1))
+    found = evaluate(dataset, [caps_med.load_model("tiny", repository)])
+    assert found.summary.labels == {1: "disc"} and len(found.rows) == 6
+    assert "the id 1 marks what is not labelled: 25.0% is not scored" in found.summary.notes
+
+
 def test_pictures_and_volumes_have_no_common_unit(repository: Path, tmp_path: Path) -> None:
     for name, array in (("a.png", np.eye(16)), ("b.nii.gz", np.stack([np.eye(16)] * 3))):
         for kind in ("images", "labels"):
