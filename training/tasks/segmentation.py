@@ -22,7 +22,7 @@ from caps_med.losses import CapsuleSegmentationLoss, ClassCapsuleLoss
 from caps_med.losses.segmentation import Kind
 from caps_med.networks import CapsuleNetwork, CapsuleUNet, SegCaps, SegmentationNetwork
 from caps_med.wording import counted
-from training.data.samples import Source, evenly
+from training.data.samples import UNLABELLED, Source, evenly
 from training.engine import distributed
 from training.engine.collapse import RESTARTS, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
@@ -263,8 +263,8 @@ class SegmentationRecipe(CropRecipe):
         assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
         if isinstance(source, RandomSource) or not source.validation:
             return {}
-        shown = evenly(source.validation, VALIDATED)
-        return {"temperature": fit_temperature(*pixel_scores(network, shown))}
+        scores, classes = pixel_scores(network, evenly(source.validation, VALIDATED))
+        return {"temperature": fit_temperature(scores, classes)} if len(classes) else {}
 
 
 def train_segmentation(
@@ -306,7 +306,7 @@ def train_segmentation(
             f"{recipe.network} found nothing of the held-out labels: train longer, draw crops "
             "around labels (--foreground 0.5) or choose another --network"
         )
-        labelled = any(sample["label"].any() for sample in source.validation)
+        labelled = any((sample["label"] % UNLABELLED).any() for sample in source.validation)
         no_labels = "what is held out has no labels, so that the scores say nothing: label more"
         print(f"warning: {found_nothing if labelled else no_labels}")
     return network, best

@@ -129,6 +129,14 @@ def test_a_few_strokes_from_the_check_to_the_evaluation(
     assert list(summary["labels"]) == ["1"] and any("not labelled" in n for n in summary["notes"])
     with pytest.raises(InvalidParameter, match=r"was started with another recipe .*ignored"):
         run(app, "train", "segmentation", *options, "--ignore-label", 1, *TINY, "--resume")
+    if not named:  # of a single picture the right fifth is held out, which has no labels here
+        for kind in ("images", "labels"):
+            for file in sorted((data / kind).iterdir())[1:]:
+                file.unlink()
+        one = ("--data", data, "--name", "one", "--models", models, "--runs", tmp_path / "runs")
+        said = run(app, "train", "segmentation", *one, *ignored, *TINY)
+        assert "warning: what is held out has no labels" in said
+        assert ModelRepository(models).find("one").card.temperature is None
     if not named:
         with pytest.raises(InvalidParameter, match=r"was started with another recipe .*ignored"):
             run(app, "train", "segmentation", *options, *TINY, "--resume")
