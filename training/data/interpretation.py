@@ -28,8 +28,7 @@ class Interpretation:
             says.
         labels: label id -> name; takes precedence over names in the data.
         channels: names of the image channels, in order; empty for those in the data.
-        ignored: see `Cases.ignored`; an id, or the name that the data give it, in lower case. It is
-            no label.
+        ignored: see `Cases.ignored`; an id, or the name that it has, in lower case. It is no label.
     """
 
     instances: Instances | None = None
@@ -86,8 +85,8 @@ class Interpretation:
         Raises:
             InvalidParameter: as `check_names`.
         """
-        ignored = self._ignored_in(cases.labels)
         labels = {**cases.labels, **self.labels}
+        ignored = self._ignored_in(labels)
         if ignored:
             labels.pop(ignored, None)
         instances = self.instances or cases.instances

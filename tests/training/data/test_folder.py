@@ -71,13 +71,14 @@ def test_what_is_not_labelled_has_no_class(
     assert dataset.card is not None
     assert [one.label for one in dataset.card.classes] == [0, 4]
     assert dataset.card.unlabelled == pytest.approx((3200 + 4 * 180) / (5 * 3200))
-    assert [found.code for found in dataset.findings] == ["empty_label"]
+    (found,) = dataset.findings
+    assert (found.code, found.what) == ("empty_label", "is not labelled anywhere")
     source = load_source(dataset, store, Preparation(spatial_dims=dims))
     assert source.labels == {0: "background", 4: "label 4"} and source.partly_labelled
-    found = [*source.training, *source.validation]
-    assert len(found) == (4 * 6 if dims == 2 else 4)  # not the case without any label
+    samples = [*source.training, *source.validation]
+    assert len(samples) == (4 * 6 if dims == 2 else 4)  # not the case without any label
     expected = nibabel.load(tmp_path / "labels" / "vx.nii.gz").get_fdata()
-    for sample in found:
+    for sample in samples:
         unlabelled = sample["label"] == UNLABELLED
         assert unlabelled.sum() == (expected == 9).sum() / (6 if dims == 2 else 1)
         assert set(np.unique(sample["label"])) == {0, 1, UNLABELLED}
@@ -86,6 +87,19 @@ def test_what_is_not_labelled_has_no_class(
     dataset = open_dataset(tmp_path, interpretation=Interpretation(ignored=9))
     with pytest.raises(InvalidInput, match=r"vx.nii.gz: holds the label id 65535: use a smaller"):
         load_source(dataset, store)
+
+
+def test_an_id_of_what_is_not_labelled_that_is_mistyped_or_named(tmp_path: Path) -> None:
+    for i in range(5):
+        volume(tmp_path, f"v{'x' * i}.nii.gz", (4, 9))
+    dataset = open_dataset(tmp_path, interpretation=Interpretation(ignored=8))
+    found, _ = dataset.findings  # the other is of two labels that lie side by side
+    assert (found.code, found.what) == ("absent_label", "8 (not labelled): no label map holds it")
+    named = Interpretation(labels={9: "Ignore"})
+    found, _ = open_dataset(tmp_path, interpretation=named).findings
+    assert found.code == "ignored_value" and "segmentation leaves it out" in found.what
+    dataset = open_dataset(tmp_path, interpretation=named.with_ignored())
+    assert dataset.ignored == 9 and not dataset.labels and not dataset.findings
 
 
 def test_ids_and_classes_beyond_what_is_stored_are_refused(tmp_path: Path, store: Path) -> None:

@@ -190,7 +190,10 @@ class _Survey:
             if case.name in collector.names:
                 collector.add(case, image, counted, label)
         self._consistency.add(self._file(case.images[0]), image)
-        if not counted.keys() - {0}:
+        if not counted:
+            fix = "label some of it: it is left out"
+            self._add("empty_label", case.label, "is not labelled anywhere", fix)
+        elif not counted.keys() - {0}:
             fix = "label it, or keep it as a case without foreground"
             if image.spatial_dims == 3:
                 fix += ", from which --dims 3d alone learns: of slices those with labels are taken"

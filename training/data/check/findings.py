@@ -52,7 +52,10 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "duplicate": ("warning", "the same image in two cases"),
     "rare_class": ("warning", "a class in only one case or with very few voxels"),
     "unlearned_class": ("warning", "a class in held-out cases alone, which is not learned"),
-    "absent_label": ("warning", "a label with a name that no label map holds"),
+    "absent_label": (
+        "warning",
+        "a label with a name, or an id of what is not labelled, that no label map holds",
+    ),
     "many_classes": ("warning", "very many labels, as in instance label maps"),
     "grey_in_colour": ("warning", "grey images saved in colour, among images with real colours"),
     "mixed_masks": ("warning", "some masks use 1, others 255"),
@@ -225,7 +228,8 @@ def _set_findings(card: DataCard, cases: Cases, labels: Sequence[ClassShare]) ->
     """What concerns the data set as a whole."""
     if not labels:
         fix = "save labels as ids 1, 2, ... or as masks of 0 and 255"
-        yield finding("all_empty", "", "every label map is empty (all 0)", fix)
+        empty = "all 0" if cases.ignored is None else f"all 0 or {cases.ignored}"
+        yield finding("all_empty", "", f"every label map is empty ({empty})", fix)
     elif all(share.label for share in card.classes):
         first = labels[0].label
         fix = f"if {first} is the background, save it as 0, and the others from 1 on"
@@ -240,6 +244,8 @@ def _set_findings(card: DataCard, cases: Cases, labels: Sequence[ClassShare]) ->
         yield finding("too_few", "", "there is only one labelled image", fix)
     held = {share.label for share in labels}
     absent = [f"{i} ({name})" for i, name in cases.labels.items() if i and i not in held]
+    if cases.ignored is not None and not card.unlabelled:
+        absent.append(f"{cases.ignored} (not labelled)")
     if labels and absent:
         what = f"{', '.join(absent)}: no label map holds {'it' if len(absent) == 1 else 'them'}"
         there = ", ".join(str(share.label) for share in labels[:MANY])
@@ -272,7 +278,7 @@ def _class_findings(
         fix = f"if it means 'not labelled', --ignore-label {share.label} leaves it out"
         if not white:
             what += " by a generator; segmentation leaves it out"
-            fix = "if a generator is not to draw it, replace it with 0"
+            fix = "for a generator label these images as a whole, or leave them out"
         yield finding("ignored_value", "", what, fix)
     if unlearned:
         what = f"{name}: only in held-out cases ({share.cases}), so that it is not learned"
