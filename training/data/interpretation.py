@@ -83,10 +83,16 @@ class Interpretation:
         """The cases, understood in this way.
 
         Raises:
-            InvalidParameter: as `check_names`.
+            InvalidParameter: as `check_names`; or an id is ignored where masks of one object each
+                have none.
         """
         labels = {**cases.labels, **self.labels}
         ignored = self._ignored_in(labels)
+        if ignored is not None and any(case.label.objects for case in cases.cases):
+            raise InvalidParameter(
+                f"ignore_label={ignored}: masks of one object each have no ids: leave it out, or "
+                "merge those of an image into one label map"
+            )
         if ignored:
             labels.pop(ignored, None)
         instances = self.instances or cases.instances

@@ -159,6 +159,8 @@ def test_masks_of_objects_are_merged_and_keep_their_ids(squares: Path) -> None:
     assert ids_are_objects(dataset.cases)
     apart = open_dataset(squares, interpretation=Interpretation("borders"))
     assert np.unique(apart.read_label(apart.cases[0]).array).tolist() == [0, 1, 2]
+    with pytest.raises(InvalidParameter, match="ignore_label=2: masks of one object each have no"):
+        open_dataset(squares, interpretation=Interpretation(ignored=2))
     before = dataset.fingerprint()
     (squares / "d" / "masks" / "2.png").unlink()
     assert open_dataset(squares).fingerprint() != before
