@@ -551,7 +551,7 @@ def _refuse_image_options(options: Mapping[str, Any]) -> None:
         InvalidParameter: one is given.
     """
     for name in ("binary", "instances", "channels", "individuals", "plain", "ignore_label"):
-        if options[name] not in (None, False, ""):
+        if options[name] or type(options[name]) in (int, float):  # 0 is an id, and a share
             raise InvalidParameter(
                 f"--{name.replace('_', '-')} and --randomize exclude each other: leave one out"
             )

@@ -230,8 +230,8 @@ def open_dataset(
     if isinstance(data, str) and data in REGISTERED:
         if interpretation not in (None, Interpretation()):
             raise InvalidParameter(
-                f"{data} has labels and channels of its own: leave out labels, channels, binary "
-                "and instances"
+                f"{data} has labels and channels of its own: leave out labels, channels, "
+                "binary, instances and ignore_label"
             )
         return Dataset(data, Path(data), "registered", (), data=data, load=REGISTERED[data])
     path = Path(data)

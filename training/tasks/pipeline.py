@@ -353,7 +353,9 @@ def _print_folds(source: TrainingSource, folds: int, console: Console) -> None:
     if given and folds == given:
         print_line(console, f"the {folds} folds are those that the data give")
     elif given:
-        whose = f"the data give {counted(given, 'fold')}, which --folds {given} follows"
+        whose = f"the data give {counted(given, 'fold')}"
+        if given > 1:
+            whose += f", which --folds {given} follows"
         print_line(console, f"the cases are divided anew into {folds} folds: {whose}")
 
 

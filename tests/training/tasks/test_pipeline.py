@@ -681,6 +681,10 @@ def test_folds_that_the_data_give_are_told_and_must_stay_those_of_the_run(
     assert "the 3 folds are those that the data give" in printed.export_text()
     prepare(request(path, tmp_path, runs=tmp_path / "other", folds=2), printed)
     assert "divided anew into 2 folds: the data give 3 folds, which --" in printed.export_text()
+    single = tmp_path / "single.json"
+    single.write_text(json.dumps([{**entry, "fold": 0} for entry in entries]))
+    prepare(request(single, tmp_path, runs=tmp_path / "third", folds=2), printed)
+    assert printed.export_text().endswith("divided anew into 2 folds: the data give 1 fold\n")
     begun.request.folder.fold(1).write(begun.recipe)
     begun.request.folder.fold(1).checkpoint.touch()
     again = {"folds": 3, "resume": True}
