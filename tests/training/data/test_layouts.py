@@ -628,6 +628,15 @@ def _parts_below(root: Path) -> Path:
     return root
 
 
+def test_names_that_two_parts_share_are_numbered_alike_in_every_process(tmp_path: Path) -> None:
+    """A run is resumed by another process, in which sets have another order."""
+    shared = {f"{part}/{name}": pair for part in ("train", "val") for name, pair in PAIRS.items()}
+    cases = open_dataset(two_folders("images", "labels")(tmp_path, shared)).cases
+    numbers = {"train": "1", "validation": "2"}
+    assert len(cases) == 2 * len(PAIRS)
+    assert all(case.name.endswith(f"-{numbers[str(case.part)]}") for case in cases)
+
+
 def _parts_side_by_side(root: Path) -> Path:
     pairs = list(PAIRS.items())
     for part, found in (("train", pairs[:7]), ("val", pairs[7:9]), ("test", pairs[9:11])):

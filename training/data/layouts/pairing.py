@@ -77,7 +77,8 @@ def paired(images: Iterable[Entry], labels: Iterable[Entry]) -> Pairing:
     cases: list[Case] = []
     for reading in _READINGS:
         by_image, by_label = by_key(left, reading.image_key), by_key(right, reading.label_key)
-        keys = {k for k in by_image if len(by_image[k]) == len(by_label.get(k, ())) == 1}
+        single = (k for k in by_image if len(by_image[k]) == len(by_label.get(k, ())) == 1)
+        keys = dict.fromkeys(single)  # in order, by which cases of one name get their numbers
         for key in keys:
             image, label = by_image[key][0], by_label[key][0]
             name = reading.image_name(image) or image.stem
