@@ -20,12 +20,10 @@ from training.data.mni152 import load_mni152
 from training.data.opened import Opened
 from training.data.reading import (
     label_encoding,
-    learned,
-    read_ids,
+    read_case,
     read_image_of,
-    read_label_ids,
+    read_label,
     values_known_to,
-    without_ignored,
 )
 from training.data.samples import Source
 from training.data.unsupported import UNSUPPORTED
@@ -176,10 +174,8 @@ class Dataset(Cases):
             case, flat: as of `read`.
             known: ids of the model that is to be compared with the label map.
         """
-        image, ids = read_ids(case, flat=flat)
         values = values_known_to(self.label_values, known)
-        label = learned(case, without_ignored(ids, self.ignored), values, self.instances)
-        return image, label, ids
+        return read_case(case, values, self.instances, flat=flat, ignored=self.ignored)
 
     def read_label(self, case: Case) -> MedicalImage:
         """Read the label map ``[1, *S]`` (label ids) of one case, as `read` does.
@@ -187,8 +183,7 @@ class Dataset(Cases):
         Raises:
             BrokenCase: the file is unreadable.
         """
-        ids = without_ignored(read_label_ids(case), self.ignored)
-        return learned(case, ids, self.label_values, self.instances)
+        return read_label(case, self.label_values, self.instances, self.ignored)
 
     def subset(self, groups: Collection[str]) -> Self:
         """The cases of some groups, sharing the check of the whole, but not its folds.

@@ -24,6 +24,7 @@ from caps_med.wording import counted
 from training.atomic import refilled, write_text
 from training.data.cases import Case, given_folds
 from training.data.dataset import Dataset
+from training.data.reading import unlabelled
 from training.data.samples import (
     HELD_OUT,
     UNLABELLED,
@@ -235,8 +236,8 @@ def _filled(
     ids, found, first = {0}, [], None
     distances, partly = [], False
     for number, case in enumerate(tracked(dataset.cases, PREPARING)):
-        image, label, unlabelled = _read(dataset, case)
-        partly |= unlabelled
+        image, label, incomplete = _read(dataset, case)
+        partly |= incomplete
         if is_colour(image) and is_grey(image) and dataset.grey:
             image = with_channels(image, 1)
         if first is None:
@@ -252,9 +253,9 @@ def _filled(
         if prepared.stack.slice_mm is not None:
             distances.append(prepared.stack.slice_mm)
         ids.update(np.unique(label.array).tolist())  # resampling may lose those of few voxels
-        if unlabelled and (marked == _NO_ID).all():
+        if incomplete and (marked == _NO_ID).all():
             continue  # nothing of it can be learned
-        shown = marked * (marked != _NO_ID) if unlabelled else marked
+        shown = marked * (marked != _NO_ID) if incomplete else marked
         labelled = [z for z in range(len(shown)) if shown[z].any()]
         stem = f"{number:05}"
         for kind, array in (("image", pixels), ("label", marked)):
@@ -288,11 +289,11 @@ def _read(dataset: Dataset, case: Case) -> tuple[MedicalImage, MedicalImage, boo
     image, label, ids = dataset.read_with_ids(case)
     if dataset.ignored is not None and (label.array == _NO_ID).any():
         raise InvalidInput(f"{case.label}: holds the label id {_NO_ID}: use a smaller one")
-    unlabelled = np.asarray(ids.array == dataset.ignored)
-    if not unlabelled.any():
+    nothing = unlabelled(ids, dataset.ignored)
+    if not nothing.any():
         return image, label, False
     marked = label.array.astype(np.uint16)
-    marked[unlabelled] = _NO_ID
+    marked[nothing] = _NO_ID
     return image, label.with_array(marked), True
 
 

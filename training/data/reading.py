@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite, SeveralVolumes
 from caps_med.images import Kind, MedicalImage, in_order_of, placed_on, stack_channels
@@ -88,7 +89,8 @@ def read_case(
     instances: Instances | None = None,
     *,
     flat: bool = True,
-) -> tuple[MedicalImage, MedicalImage]:
+    ignored: int | None = None,
+) -> tuple[MedicalImage, MedicalImage, MedicalImage]:
     """Read the image and label map of one case, which match in size and affine.
 
     The voxels of a label map may be stored in another order than those of the image.
@@ -100,21 +102,22 @@ def read_case(
         flat: whether volumes of a single slice become pictures, as networks of pictures are
             trained on. Else they keep their geometry, with which a model of volumes takes them;
             the label map, which may be a picture, is laid into the image's slice.
+        ignored: the id of what is background in the label map; see `Cases.ignored`.
 
     Returns:
-        The image ``[C, *S]``, its channels from one file or several, and the label map
-        ``[1, *S]``.
+        The image ``[C, *S]``, its channels from one file or several, the label map ``[1, *S]``,
+        and the label map as it is in its file.
 
     Raises:
         BrokenCase: a file is unreadable, image and label map do not match, or an id is beyond
             `MAX_ID`.
     """
     image, ids = read_ids(case, flat=flat)
-    return image, learned(case, ids, label_values, instances)
+    return image, learned(case, _without(ids, ignored), label_values, instances), ids
 
 
 def read_ids(case: Case, *, flat: bool = True) -> tuple[MedicalImage, MedicalImage]:
-    """As `read_case`, with the label map as it is in its file; see `learned`."""
+    """As `read_case`, with the label map as it is in its file alone; see `learned`."""
     channels = [(ref, _read(ref, "image")) for ref in case.images]
     label = _read_label(case)
     if case.segments:
@@ -146,17 +149,22 @@ def read_label(
     case: Case,
     label_values: Mapping[int, int] | None = None,
     instances: Instances | None = None,
+    ignored: int | None = None,
 ) -> MedicalImage:
     """Read only the label map of one case, ``[1, *S]``; see `read_case`.
 
     Raises:
         BrokenCase: the file is unreadable, or an id is beyond `MAX_ID`.
     """
-    return learned(case, read_label_ids(case), label_values, instances)
+    return learned(case, read_label_ids(case, ignored), label_values, instances)
 
 
-def read_label_ids(case: Case) -> MedicalImage:
+def read_label_ids(case: Case, ignored: int | None = None) -> MedicalImage:
     """Read only the label map of one case, ``[1, *S]``, as it is in its file; see `learned`.
+
+    Args:
+        case: as of `read_case`.
+        ignored: as of `read_case`.
 
     Raises:
         BrokenCase: the file is unreadable.
@@ -164,7 +172,7 @@ def read_label_ids(case: Case) -> MedicalImage:
     label = _read_label(case)
     if case.images and _has_plain_pages(label):
         label = _as_pages_of(_read(case.images[0], "image"), label)
-    return picture_of(label)
+    return _without(picture_of(label), ignored)
 
 
 def learned(
@@ -202,9 +210,16 @@ def with_ids(label: MedicalImage, label_values: Mapping[int, int] | None) -> Med
     return label.with_array(ids[label.array])
 
 
-def without_ignored(ids: MedicalImage, ignored: int | None) -> MedicalImage:
-    """The label map with background where it has the id `ignored`; see `Cases.ignored`."""
-    return ids if ignored is None else ids.with_array(ids.array * (ids.array != ignored))
+def unlabelled(ids: MedicalImage, ignored: int | None) -> NDArray[np.bool_]:
+    """Where a label map, as it is in its file, has the id `ignored`; nowhere, if that is None."""
+    if ignored is None:  # to compare with None takes NumPy ten times as long
+        return np.zeros(ids.array.shape, bool)
+    return np.asarray(ids.array == ignored)
+
+
+def _without(ids: MedicalImage, ignored: int | None) -> MedicalImage:
+    """The label map with background where it has the id `ignored`."""
+    return ids if ignored is None else ids.with_array(ids.array * ~unlabelled(ids, ignored))
 
 
 def _read(reference: FileRef, kind: Kind) -> MedicalImage:

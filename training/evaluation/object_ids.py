@@ -9,7 +9,7 @@ import numpy as np
 from caps_med.images import MedicalImage
 from training.data.cases import Case
 from training.data.check.instances import InstanceSurvey
-from training.data.reading import read_label_ids, without_ignored
+from training.data.reading import read_label_ids
 
 
 def ids_are_objects(cases: Iterable[Case], ignored: int | None = None) -> bool:
@@ -25,7 +25,7 @@ def ids_are_objects(cases: Iterable[Case], ignored: int | None = None) -> bool:
     survey = InstanceSurvey()
     unknown = [case for case in cases if not case.label.objects]
     for case in unknown:
-        label = without_ignored(read_label_ids(case), ignored)
+        label = read_label_ids(case, ignored)
         survey.add(str(case.label), label, voxels_of(label))
     return not unknown or survey.all_separate()
 

@@ -18,7 +18,7 @@ from training.data import Dataset
 from training.data.cases import Case
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
-from training.data.reading import values_known_to
+from training.data.reading import unlabelled, values_known_to
 from training.evaluation.answers import answered, labels_of
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_with_ids
 from training.evaluation.metrics.overlap import ObjectIds, score_case, unit_of
@@ -161,7 +161,7 @@ class SegmentationEvaluator(Evaluator[Case]):
     def score(self, unit: Case) -> None:
         """Segment one case with every model, and read what others have predicted of it."""
         image, truth, ids = read_with_ids(unit, self.dataset, self.models)
-        labelled = np.asarray(ids.array != self.dataset.ignored)
+        labelled = ~unlabelled(ids, self.dataset.ignored)
         self._voxels += labelled.size
         self._ignored += int((~labelled).sum())
 

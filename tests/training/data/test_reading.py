@@ -121,7 +121,7 @@ def test_a_single_slice_keeps_its_place_where_a_model_needs_it(axis: int, tmp_pa
         save_volume(volume, affine, tmp_path / "images" / f"{name}.nii.gz")
     save_volume(volume[::-1, ::-1, ::-1], -affine, tmp_path / "labels" / "a.nii.gz")
     cases = open_dataset(tmp_path)
-    picture, _ = read_case(cases.cases[0])
+    picture, *_ = read_case(cases.cases[0])
     Image.fromarray(picture.array[0]).save(tmp_path / "labels" / "b.png")
     cases = open_dataset(tmp_path)
     assert len(cases.cases) == 2

@@ -24,7 +24,7 @@ from training.data.check.findings import Consistency, Finding, card_findings, fi
 from training.data.check.instances import InstanceSurvey
 from training.data.check.sides import SideSurvey, sides_findings
 from training.data.groups import folder_groups
-from training.data.reading import BrokenCase, encoding_of, learned, read_ids, without_ignored
+from training.data.reading import BrokenCase, encoding_of, read_case, unlabelled
 from training.data.samples import hold_out, validation_part
 from training.data.unsupported import what_and_fix
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
@@ -155,9 +155,9 @@ class _Survey:
     def add(self, case: Case) -> None:
         """Read and check one case, keeping only statistics and a thumbnail."""
         try:
-            image, ids = read_ids(case)
-            known = without_ignored(ids, self._cases.ignored)
-            label = learned(case, known, instances=self._cases.instances)
+            image, label, ids = read_case(
+                case, instances=self._cases.instances, ignored=self._cases.ignored
+            )
         except BrokenCase as error:
             self._add(error.finding, error.file, error.what, error.fix)
         except MemoryError:
@@ -169,13 +169,13 @@ class _Survey:
             what = f"cannot be read: {type(error).__name__}"
             self._add("unreadable", case.images[0], what, "save it again or remove it")
         else:
-            unlabelled = int(np.count_nonzero(ids.array == self._cases.ignored))
-            self._count(case, image, label, unlabelled)
+            missing = int(np.count_nonzero(unlabelled(ids, self._cases.ignored)))
+            self._count(case, image, label, missing)
 
-    def _count(self, case: Case, image: MedicalImage, label: MedicalImage, unlabelled: int) -> None:
+    def _count(self, case: Case, image: MedicalImage, label: MedicalImage, missing: int) -> None:
         counted = _counted(label)
-        if unlabelled:  # they look like background
-            counted[0] -= unlabelled
+        if missing:  # they look like background
+            counted[0] -= missing
             counted = {value: count for value, count in counted.items() if count}
         if what := like_a_picture(label, len(counted)):
             self._add("label_picture", case.label, what, SAVE_IDS)
