@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import monai.transforms as mt
 import numpy as np
@@ -21,6 +21,7 @@ from training.data.samples import UNLABELLED, Source
 #: Samples are cut larger than the crop by this factor, so that a rotated or shrunk crop is filled.
 CONTEXT = 1.4
 
+Pixels = TypeVar("Pixels", NDArray[np.uint8], Tensor)
 Amount = Annotated[float, Field(ge=0)]
 Change = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -101,7 +102,7 @@ def _outside_unlabelled(transforms: Sequence[mt.Transform]) -> list[mt.Transform
     return [swap, *transforms, swap]
 
 
-def _with_unlabelled_as_0(label: Any) -> Any:  # noqa: ANN401 - an array or tensor
+def _with_unlabelled_as_0(label: Pixels) -> Pixels:
     """Or back again."""
     return UNLABELLED - label
 

@@ -20,7 +20,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.inference.suitability import own_slices, training_statistics
 from caps_med.losses import CapsuleSegmentationLoss, ClassCapsuleLoss
 from caps_med.losses.segmentation import Kind
-from caps_med.networks import CapsuleNetwork, CapsuleUNet, SegCaps, SegmentationNetwork
+from caps_med.networks import CapsuleNetwork, CapsuleUNet, SegCaps, SegmentationNetwork, one_hot
 from caps_med.wording import counted
 from training.data.samples import UNLABELLED, Source, evenly
 from training.engine import distributed
@@ -430,7 +430,9 @@ def _prepare(
 ) -> tuple[Any, ...]:
     """Image, target, and the mask where the network takes it."""
     image = batch["image"].as_subclass(Tensor).to(device)
-    classes = batch["label"].as_subclass(Tensor).to(device)
-    mask, labelled = of_labelled(classes, source.class_channels)
-    target = (mask, image, labelled) if source.partly_labelled else (mask, image)
-    return image, target, (mask,) if masked else (), {}
+    classes, channels = batch["label"].as_subclass(Tensor).to(device), source.class_channels
+    if source.partly_labelled:
+        mask, labelled = of_labelled(classes, channels)
+        return image, (mask, image, labelled), (mask,) if masked else (), {}
+    mask = one_hot(classes, channels)
+    return image, (mask, image), (mask,) if masked else (), {}
