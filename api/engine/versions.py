@@ -157,7 +157,8 @@ class Versions:
         self._wake = lambda: loop.call_soon_threadsafe(changed.set)
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), seconds)
+                async with asyncio.timeout(seconds):  # Python 3.11's wait_for may lose the cancel
+                    await changed.wait()
             changed.clear()
             try:
                 await self.refresh()

@@ -145,7 +145,8 @@ async def findings(
         env={**os.environ, **import_path(), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
     )  # fmt: skip
     try:
-        await asyncio.wait_for(process.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await process.wait()
     except TimeoutError:
         what = f"could not be checked within {seconds:g} s"
         return _answer([_finding("too_slow", "", what, "send fewer or smaller files")])

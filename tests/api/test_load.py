@@ -450,3 +450,24 @@ def test_the_end_waits_for_what_is_being_answered(models: Path, picture: bytes) 
         assert answer.result().status_code == 200
         with pytest.raises(httpx.ConnectError):
             until(lambda: post(server, picture).status_code == 0)
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_the_look_for_versions_ends_although_one_is_published_just_then(
+    models: Path, steps: int
+) -> None:
+    """A cancellation in the same turn of the loop as a publication is no less one."""
+
+    async def published_and_ended() -> bool:
+        engine = Engine(Settings(models=models, preload=()), Metrics())
+        watching = asyncio.create_task(engine.watch())
+        for _ in range(3):
+            await asyncio.sleep(0)  # it waits for a publication
+        engine.model_published(f"{NAME}@1")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        watching.cancel()
+        await asyncio.wait({watching}, timeout=20)
+        return watching.cancelled()
+
+    assert run_async(published_and_ended())
