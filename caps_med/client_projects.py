@@ -73,6 +73,7 @@ class Projects:
         labels: Mapping[int, str] | None = None,
         seed: int = 0,
         held_out: float = 0.2,
+        ignore_label: int | None = None,
     ) -> dict[str, Any]:
         """A new project.
 
@@ -81,11 +82,15 @@ class Projects:
             labels: other names of its labels.
             seed: of the held-out part and of the random order.
             held_out: share of the corrected images that is never trained on.
+            ignore_label: id in label maps of what is not labelled, where images are labelled in
+                part.
 
         Raises:
             ValueError: the name of a label has a comma.
         """
         form = {"name": name, "model": model, "seed": str(seed), "held_out": str(held_out)}
+        if ignore_label is not None:
+            form["ignore_label"] = str(ignore_label)
         if labels:
             for label, called in labels.items():
                 if "," in called:

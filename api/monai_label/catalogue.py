@@ -121,5 +121,5 @@ def label_info(project: Project, label: LabelVersion) -> dict[str, Any]:
         "version": label.version,
         "client_id": label.author,
         "model": label.model,
-        "params": {"label_names": label_names(label.ids, project.labels)},
+        "params": {"label_names": label_names(label.ids, project.ids)},
     }

@@ -71,7 +71,7 @@ class Stored:
 
         def numbered(labels: MedicalImage) -> MedicalImage:
             named = labels.names or (None if segments is None else dict(enumerate(segments, 1)))
-            return labels if named is None else renumbered(labels, named, self.project.labels)
+            return labels if named is None else renumbered(labels, named, self.project.ids)
 
         labels = await engine.decode([content], "labels", numbered)
         before = await to_thread.run_sync(self.projects.store.label, self.image.id)

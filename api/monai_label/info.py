@@ -93,7 +93,7 @@ async def of_datastore(
     if own in models:
         named = models[own].model_copy(update={"labels": foreground(project.labels)})
         models = {own: named, **{name: one for name, one in models.items() if name != own}}
-    added |= {"labels": list(foreground(project.labels)), "models": models}
+    added |= {"labels": list(foreground(project.ids)), "models": models}
     if not datastore.rounds.offered:
         return added
     last = await to_thread.run_sync(datastore.rounds.last, project)

@@ -103,7 +103,7 @@ class Annotations:
             raise stale(before)
 
         def keep() -> LabelVersion | None:
-            labels = kept(fitted(decoded, image, project.labels), image)
+            labels = kept(fitted(decoded, image, project), image)
             found = self._add(project, image, labels, "correction", before, author)
             if found is not None:
                 self._store.end_lease(image.id, author)
@@ -132,7 +132,7 @@ class Annotations:
     ) -> LabelVersion | None:
         """A new version; None if another one has come after `before`."""
         files = self._images.files(project.id)
-        changed, edited = self._differences(image, labels, before)
+        changed, edited = self._differences(project, image, labels, before)
         file = files.write(labels.content, labels.format)
         label = LabelVersion(
             image=image.id,
@@ -160,18 +160,20 @@ class Annotations:
         return label if added else None
 
     def _differences(
-        self, image: Image, labels: KeptLabels, before: LabelVersion | None
+        self, project: Project, image: Image, labels: KeptLabels, before: LabelVersion | None
     ) -> tuple[float | None, float | None]:
         """Shares of voxels that differ from the version before, and from the last prediction."""
+
+        def since(version: LabelVersion) -> float:
+            earlier = self.read(image, version).array[0]
+            return changed_share(earlier, labels.array, project.ignore_label)
+
         if before is None:
             return None, None
-        changed = changed_share(self.read(image, before).array[0], labels.array)
-        predicted = self._store.last_prediction(image.id)
+        changed, predicted = since(before), self._store.last_prediction(image.id)
         if predicted is None:
             return changed, None
-        if predicted.version == before.version:
-            return changed, changed
-        return changed, changed_share(self.read(image, predicted).array[0], labels.array)
+        return changed, changed if predicted.version == before.version else since(predicted)
 
     def label(self, image: Image, version: int | None = None) -> LabelVersion:
         """A version of the label map; None for the present one.

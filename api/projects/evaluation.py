@@ -10,8 +10,9 @@ from typing import Any
 from api.engine import Engine, Segment
 from api.projects.annotations import Annotations
 from api.projects.images import ProjectImages
-from api.projects.records import Image
+from api.projects.records import Image, Project
 from api.projects.retrying import retry_while_full
+from training.data.reading import unlabelled
 from training.evaluation.dice import dice
 from training.evaluation.statistics import spread_of
 from training.rounding import rounded
@@ -69,15 +70,14 @@ async def scores_of(
     engine: Engine,
     images: ProjectImages,
     annotations: Annotations,
+    project: Project,
     reference: str,
-    names: Mapping[int, str],
     held_out: Mapping[str, Sequence[Image]],
 ) -> Scores:
     """Segment the held-out images and compare with their corrected label maps.
 
     Args:
         reference: ``name@version`` of the model.
-        names: label id -> name, without the background.
         held_out: the images by their group.
 
     Raises:
@@ -92,8 +92,12 @@ async def scores_of(
         found = answer.array
 
         def scored() -> dict[str, float]:
-            truth = annotations.read(image, annotations.label(image)).array
-            scores = {name: dice(found == i, truth == i) for i, name in names.items()}
+            truth = annotations.read(image, annotations.label(image))
+            labelled = ~unlabelled(truth, project.ignore_label)
+            scores = {
+                name: dice((found == i) & labelled, truth.array == i)
+                for i, name in project.foreground.items()
+            }
             return {name: score for name, score in scores.items() if score is not None}
 
         return await engine.run("evaluate", scored)

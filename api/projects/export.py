@@ -136,7 +136,7 @@ async def _files(
         decoded = await engine.decode([content], "image")
         parts = [decoded] if _in_one_file(image) else _channels(decoded)
         contents = [await engine.run("encode", partial(encode_image, one, form)) for one in parts]
-    if form != kept or tuple(project.labels) != tuple(range(len(project.labels))):
+    if form != kept or [*project.ids] != [*range(len(project.ids))]:
         counted = partial(_counted, projects, project, image, label, form)
         marked = await engine.run("encode", counted)
     suffix = CODECS[form].suffixes[0]
@@ -186,9 +186,12 @@ def _in_one_file(image: Image) -> bool:
 def _counted(
     projects: Projects, project: Project, image: Image, label: LabelVersion, form: str
 ) -> bytes:
-    """A label map with the places of its ids in the project's labels, which nnU-Net wants."""
+    """A label map with the places of its ids in `Project.ids`, which nnU-Net wants."""
     found = projects.annotations.read(image, label)
-    classes = np.searchsorted([*project.labels], found.array)
+    places = {label: place for place, label in enumerate(project.ids)}
+    ids, where = np.unique(found.array, return_inverse=True)
+    own = np.array([places[label] for label in ids.tolist()])
+    classes = own[where.reshape(found.array.shape)]
     return encode_image(found.with_array(smallest_unsigned(classes)), form)
 
 
@@ -223,7 +226,7 @@ def _description(
         "name": project.name,
         "channel_names": {str(i): name for i, name in enumerate(names)},
         "labels": {"background": 0}
-        | {name: k for k, name in enumerate(project.foreground.values(), start=1)},
+        | {name: k for k, name in enumerate([*project.ids.values()][1:], start=1)},
         "numTraining": count,
         "file_ending": suffix,
     }

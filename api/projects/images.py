@@ -147,7 +147,7 @@ class ProjectImages:
         try:
             decoded = await self._engine.decode([upload.content], "labels")
             return await self._engine.run(
-                "encode", lambda: kept(fitted(decoded, image, project.labels), image)
+                "encode", lambda: kept(fitted(decoded, image, project), image)
             )
         except CapsMedError as error:
             raise _about(upload, error) from error

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from api.projects.records import Image
+from api.projects.records import Image, Project
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, encode_image, label_palette, match_labels
+from caps_med.images.labels import WHITES
 from caps_med.images.placing import in_order_of, on_one_grid, placed_on
 from caps_med.images.slices import SliceStack, slice_count
 
@@ -52,7 +52,7 @@ def kept(labels: MedicalImage, image: Image) -> KeptLabels:
     return KeptLabels(array[0], encode_image(described, form), form, ids)
 
 
-def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> MedicalImage:
+def fitted(labels: MedicalImage, image: Image, project: Project) -> MedicalImage:
     """An uploaded label map, if it lies on the image's grid and its ids are known.
 
     Its axes may run the other way. A segmentation that names its labels (DICOM SEG, NRRD of Slicer)
@@ -81,13 +81,24 @@ def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> Medi
             "the label map and its image have different affines: resample the label map; copy the "
             "image's header only if their voxels show the same places, whatever the headers say"
         )
-    return match_labels(labels, names, binary=set(names) == {0, 1})
+    binary = set(project.labels) == {0, 1} and project.ignore_label not in WHITES
+    return match_labels(labels, project.ids, binary=binary)
 
 
-def changed_share(before: NDArray[np.integer], after: NDArray[np.integer]) -> float:
-    """Share of the voxels whose label differs.
+def changed_share(
+    before: NDArray[np.integer], after: NDArray[np.integer], ignored: int | None = None
+) -> float:
+    """Share of the voxels that are labelled in both maps whose label differs; 0 if there are none.
 
     >>> changed_share(np.array([0, 1, 1, 2]), np.array([0, 1, 2, 2]))
     0.25
+    >>> changed_share(np.array([0, 1, 1, 2]), np.array([9, 1, 2, 9]), ignored=9)
+    0.5
+
+    Args:
+        ignored: id of what is not labelled.
     """
-    return float(np.mean(before != after))
+    if ignored is None:
+        return float(np.mean(before != after))
+    labelled = (before != ignored) & (after != ignored)
+    return float(np.mean(before[labelled] != after[labelled])) if labelled.any() else 0.0

@@ -8,7 +8,7 @@ import random
 import re
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +97,12 @@ class Learning:
         held_out = held_out_of(corrected, project)
         training = [image for image in corrected if image.id not in held_out]
         _check_dimensions(training)
-        await to_thread.run_sync(self._check_labels, project, training)
+        seen = await to_thread.run_sync(self._labels_in, training)
+        _check_labels(project, seen)
         labels = ",".join(f"{label}={name}" for label, name in project.foreground.items())
         ours = {"start_from": project.model, "seed": project.seed, "labels": labels}
+        if project.ignore_label in seen:
+            ours["ignore_label"] = project.ignore_label
         chosen = Options.checked({**options, **ours})
 
         channels = (await self._engine.bundle(project.model)).card.input_channels
@@ -145,16 +148,9 @@ class Learning:
             found += page
         return found
 
-    def _check_labels(self, project: Project, training: Sequence[Image]) -> None:
-        """Refuse to learn what would forget a label, because no image shows it."""
-        seen = {label for one in training for label in self._annotations.label(one).ids}
-        missing = [name for label, name in project.labels.items() if label not in seen]
-        if missing:
-            detail = (
-                f"no corrected image that is not held out shows {', '.join(missing)}: correct one "
-                "that does"
-            )
-            raise Refusal(DATA_NOT_FIT, detail)
+    def _labels_in(self, images: Sequence[Image]) -> set[int]:
+        """The ids that occur in the label maps of some images."""
+        return {label for one in images for label in self._annotations.label(one).ids}
 
     async def run(self) -> None:
         """Follow the rounds until cancelled, those too that an earlier service began.
@@ -253,8 +249,19 @@ class Learning:
         self, project: Project, model: str, held_out: Mapping[str, Sequence[Image]]
     ) -> Scores:
         return await scores_of(
-            self._engine, self._images, self._annotations, model, project.foreground, held_out
+            self._engine, self._images, self._annotations, project, model, held_out
         )
+
+
+def _check_labels(project: Project, seen: Container[int]) -> None:
+    """Refuse to learn what would forget a label, because no image shows it."""
+    missing = [name for label, name in project.labels.items() if label not in seen]
+    if missing:
+        detail = (
+            f"no corrected image that is not held out shows {', '.join(missing)}: correct one that "
+            "does"
+        )
+        raise Refusal(DATA_NOT_FIT, detail)
 
 
 def _check_dimensions(training: Sequence[Image]) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.cases import IGNORE
+
 State = Literal["unlabelled", "predicted", "corrected"]
 Kind = Literal["prediction", "correction", "upload"]
 RoundState = Literal["training", "evaluating", "finished", "failed", "cancelled"]
@@ -35,6 +37,8 @@ class Project:
         start_model, model: the first and the present model, as ``name@version``.
         trained_name: the name under which its rounds publish models.
         labels: id -> name, the background first.
+        ignore_label: id in its label maps of what is not labelled, which is not learned; None if
+            all is labelled.
         seed: of the held-out part and of the random order.
         held_out: share of the corrected images that the first round holds out.
         bytes: of its images and label maps.
@@ -52,6 +56,13 @@ class Project:
     held_out: float
     created: float
     bytes: int = 0
+    ignore_label: int | None = None
+
+    @property
+    def ids(self) -> dict[int, str]:
+        """What its label maps may hold: id -> name."""
+        left_out = {} if self.ignore_label is None else {self.ignore_label: IGNORE}
+        return {**self.labels, **left_out}
 
     @property
     def foreground(self) -> dict[int, str]:

@@ -34,6 +34,9 @@ class ProjectView(BaseModel):
     )
     labels: dict[str, str] = Field(description="Id -> name.", examples=[{"1": "axon"}])
     colors: dict[str, tuple[int, int, int]] = Field(description="Id -> red, green, blue.")
+    ignore_label: int | None = Field(
+        description="Id in label maps of what is not labelled; null: all is labelled."
+    )
     created: datetime
     counts: dict[State, int] = Field(description="Images by state.")
     bytes: int = Field(description="Of all images and label maps.")
@@ -56,6 +59,7 @@ class ProjectView(BaseModel):
             colors={
                 str(label): tuple(label_colors(label).tolist()) for label in project.foreground
             },
+            ignore_label=project.ignore_label,
             created=datetime.fromtimestamp(project.created, UTC),
             counts=counts,
             bytes=project.bytes,
@@ -150,7 +154,9 @@ class LabelView(BaseModel):
     model: str | None = Field(description="The model that made it, as name@version.")
     created: datetime
     parent: int | None = Field(description="The version that it followed.")
-    changed: float | None = Field(description="Share of voxels that differ from the parent.")
+    changed: float | None = Field(
+        description="Share of voxels that differ from the parent, of those labelled in both."
+    )
     sha256: str = Field(description="Of the file as it is kept.")
     warnings: list[str] = Field(description="What is doubtful about a prediction.")
 

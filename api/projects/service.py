@@ -111,15 +111,18 @@ class Projects:
         labels: Mapping[int, str] | None = None,
         seed: int = 0,
         held_out: float = 0.2,
+        ignore_label: int | None = None,
     ) -> Project:
         """A new project, which starts with a segmentation model.
 
         Args:
             labels: other names of the model's labels.
+            ignore_label: see `Project`.
 
         Raises:
             ModelNotFound: there is no such model. WrongTask: it does not segment.
-            InvalidParameter: the name is not printable, or `labels` has other ids.
+            InvalidParameter: the name is not printable, `labels` has other ids, or the model has a
+                label with the id `ignore_label`, or with the name that this then has.
         """
         if not name.strip() or not name.isprintable():
             raise InvalidParameter("name: must contain only printable characters")
@@ -139,7 +142,15 @@ class Projects:
             seed=seed,
             held_out=held_out,
             created=time.time(),
+            ignore_label=ignore_label,
         )
+        if ignore_label in project.labels:
+            known = ", ".join(f"{label}={name}" for label, name in project.labels.items())
+            raise InvalidParameter(
+                f"ignore_label: {ignore_label} is a label of the model; it knows {known}: choose "
+                "another id for what is not labelled"
+            )
+        check_names(project.ids)
         return await to_thread.run_sync(self.store.add_project, project)
 
     def list(self, caller: Caller, before: int | None = None, limit: int = 50) -> list[Project]:

@@ -27,7 +27,8 @@ CREATE TABLE IF NOT EXISTS projects (
     seed INTEGER NOT NULL,
     held_out REAL NOT NULL,
     created REAL NOT NULL,
-    bytes INTEGER NOT NULL DEFAULT 0
+    bytes INTEGER NOT NULL DEFAULT 0,
+    ignore_label INTEGER
 );
 CREATE INDEX IF NOT EXISTS projects_by_owner ON projects (owner, number);
 CREATE TABLE IF NOT EXISTS images (
@@ -105,6 +106,7 @@ CREATE TABLE IF NOT EXISTS rounds (
 #: What the tables have not had from the beginning.
 ADDED = (
     *(Column(table, "warnings", "TEXT NOT NULL DEFAULT '[]'") for table in ("images", "labels")),
+    Column("projects", "ignore_label", "INTEGER"),
     Column("images", "patient", "TEXT"),
     Column("images", "patient_digest", "TEXT"),
     Column("images", "learned", "INTEGER NOT NULL DEFAULT 0"),

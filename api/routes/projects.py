@@ -137,10 +137,20 @@ async def create(
         float,
         Form(gt=0, lt=1, description="Share of the corrected images that is never trained on."),
     ] = 0.2,
+    ignore_label: Annotated[
+        int | None,
+        Form(
+            ge=1,
+            le=255,
+            description="Id in label maps of what is not labelled, where images are labelled in "
+            "part: it is neither learned nor scored.",
+            examples=[2],
+        ),
+    ] = None,
 ) -> ProjectView:
     """The project belongs to the key that creates it; only keys of the scope admin see others'."""
     names = Interpretation.parse(None, [labels or ""], "").labels
-    project = await projects.create(caller, name, model, names, seed, held_out)
+    project = await projects.create(caller, name, model, names, seed, held_out, ignore_label)
     note(project=project.id)
     response.headers["Location"] = f"{router.prefix}/{project.id}"
     return await to_thread.run_sync(ProjectView.of, project, projects.store)

@@ -257,6 +257,42 @@ def test_a_volume_is_corrected_by_keyboard(
     expect(page.locator("#help")).to_contain_text("interpolate between the slices")
 
 
+def test_only_strokes_are_labelled(opened: Callable[..., Page], server: Served, model: str) -> None:
+    page = opened("annotate")
+    page.locator(f"{VIEW} form [name=ignore_label]").check()
+    create(page, "strokes", model)
+    page.locator(f"{VIEW} .drop input").set_input_files(pictures()[:1])
+    page.locator(f"{VIEW} .predicts").uncheck()
+    page.locator(f"{VIEW} .images .open").click()
+    expect(page.locator(STANDING)).to_contain_text("No label map yet.")
+    expect(page.locator(f"{VIEW} .pens")).to_contain_text("not labelled")
+    canvas = page.locator(CANVAS)
+    place = page.locator(f"{VIEW} .place")
+    canvas.press("ArrowUp")
+    expect(place).to_contain_text("not labelled")
+    for key in ("Space", *["ArrowRight"] * 9, "0", "Space"):
+        canvas.press(key)
+    expect(place).to_contain_text("background")
+    check_accessible(page)
+    canvas.press("Control+s")
+    expect(page.locator(SAID)).to_contain_text("Saved as version 1")
+    project = only_project(page, server, "strokes")
+    assert get(page, project)["ignore_label"] == 2
+    (image,) = get(page, f"{project}/images")["images"]
+    path = f"{project}/images/{image['id']}"
+    assert np.bincount(labels(page, path, 1).ravel()).tolist() == [21, 21, 48 * 64 - 42]
+    canvas.press("u")
+    expect(page.locator(STANDING)).to_contain_text("you changed 1.4 % of the voxels")
+    canvas.press("Control+z")
+    expect(page.locator(STANDING)).not_to_contain_text("you changed")
+    page.locator(f"{VIEW} .unlabel").click()
+    canvas.press("1")
+    canvas.press("Space")
+    canvas.press("Control+s")
+    expect(page.locator(SAID)).to_contain_text("Saved as version 2: 100.0 % of the voxels changed")
+    assert np.bincount(labels(page, path, 2).ravel()).tolist() == [0, 21, 48 * 64 - 21]
+
+
 def sent(page: Page, held: list[Route], number: int) -> Route:
     """The request that is held after so many others."""
     end = time.monotonic() + PATIENCE_MS / 1000

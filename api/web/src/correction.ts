@@ -17,6 +17,17 @@ export interface Unsaved { labels: Uint8Array; slices: string[] }
 /** A label map's voxels in NiiVue's order. */
 export const inOrder = (labels: NVImage): Uint8Array => Uint8Array.from(labels.img2RAS() as ArrayLike<number>);
 
+const BYTES = 2; // NIfTI's code of such voxels
+
+/** A label map of an image that has one label everywhere. */
+export function uniform(image: NVImage, label: number): NVImage {
+  const map = image.clone();
+  const [, nx = 1, ny = 1, nz = 1] = image.hdr?.dims ?? [];
+  Object.assign(map.hdr as object, { datatypeCode: BYTES, numBitsPerVoxel: 8, scl_slope: 1, scl_inter: 0 });
+  map.img = new Uint8Array(nx * ny * nz).fill(label);
+  return map;
+}
+
 /** What the service has where a label map that was painted is shown, and its slices that were painted by hand. */
 interface Base { saved: Uint8Array; slices: Set<string> }
 const bases = new WeakMap<NVImage, Base>();
@@ -123,6 +134,11 @@ export class Correction extends Paint {
     this.slices = new Set(slices);
     this.adopt(labels);
     return true;
+  }
+
+  /** Give all voxels one label, as one step more. */
+  paintAll(label: number): void {
+    if (this.drawBitmap) this.adopt(new Uint8Array(this.drawBitmap.length).fill(label));
   }
 
   /** What the service has, as one step more. */

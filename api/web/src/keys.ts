@@ -38,6 +38,7 @@ export const HELP: Record<string, [keys: string, what: string][]> = {
     ['Space', 'use the tool at the crosshair'],
     ['Shift + ← → ↑ ↓', 'move, and paint or erase on the way'],
     ['T', 'change only a range of intensities, or all'],
+    ['U', 'mark all as not labelled, where images are labelled in part'],
     ['I', 'interpolate between the slices painted before and after this one'],
     ['Ctrl + S', 'save'],
     ['N', 'save, and open the next image'],

@@ -8,6 +8,8 @@ import { type Image as Dropped, imagesOf, sentOf } from './together.js';
 export type State = 'unlabelled' | 'predicted' | 'corrected';
 export interface Project {
   id: string; name: string; model: string; start_model: string; trained_model: string; labels: Record<string, string>; colors: Record<string, Color>;
+  /** The id of what is not labelled, where images are labelled in part. */
+  ignore_label: number | null;
   counts: Record<State, number>; scoring: { scored: number; total: number }; rounds: number; job: string | null;
 }
 export interface Image {

@@ -24,7 +24,7 @@ Object.assign(globalThis, { capsMed });
 export function labelColors(labels: Model['labels'], colors: Record<string, Color>): Parameters<NVImage['setColormapLabel']>[0] {
   const I = Object.keys(labels).map(Number);
   const channel = (k: 0 | 1 | 2) => I.map((id) => colors[id]?.[k] ?? 255);
-  return { R: channel(0), G: channel(1), B: channel(2), A: I.map((id) => (id ? 255 : 0)), I, labels: Object.values(labels) };
+  return { R: channel(0), G: channel(1), B: channel(2), A: I.map((id) => (id ? colors[id]?.[3] ?? 255 : 0)), I, labels: Object.values(labels) };
 }
 
 /** NIfTI bytes as NiiVue holds them. */

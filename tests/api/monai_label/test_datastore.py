@@ -231,6 +231,19 @@ def test_a_name_that_is_a_path_is_only_a_name(client: Client, folder: Path, tmp_
     assert client.infer(MODEL, "../../../tmp/evil", {})
 
 
+def test_what_is_not_labelled_is_a_segment(client: Client, store: Running, tmp_path: Path) -> None:
+    project = http.post(
+        f"{store.address}/v1/projects", data={**PROJECT, "ignore_label": "9"}
+    ).json()
+    name, *_, ignore = client.info()["labels"]
+    image = client.upload_image(volume_file(tmp_path), "strokes")["image"]
+    file = label_file(tmp_path, {1: slice(0, 2), 2: slice(2, 20)})
+    client.save_label(image, file, params=segments(name, ignore))
+    about = client.datastore()["objects"][image]["labels"]["final"]["info"]
+    (label,) = (int(number) for number, known in project["labels"].items() if known == name)
+    assert (ignore, about["params"]["label_names"]) == ("ignore", {name: label, "ignore": 9})
+
+
 def test_a_long_listing_is_made_a_page_at_a_time(
     client: Client, store: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,10 @@ def test_a_project_from_python(server: Running, tmp_path: Path) -> None:
         (tmp_path / f"{i}-mask.png").write_bytes(mask)
     with Client(server.address) as client:
         projects = client.projects
-        project = projects.create("discs", "discs", labels={1: "disc"}, seed=3)["id"]
+        project = projects.create("discs", "discs", labels={1: "disc"}, seed=3, ignore_label=2)[
+            "id"
+        ]
+        assert projects.get(project)["ignore_label"] == 2
         added = projects.add(project, [tmp_path / "0.png", tmp_path / "1.png"])
         assert [image["name"] for image in added] == ["0.png", "1.png"]
         assert [image["id"] for image in projects.images(project)] == [i["id"] for i in added]

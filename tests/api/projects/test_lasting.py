@@ -263,10 +263,12 @@ def test_images_from_before_their_warnings_and_patients_were_kept(
     with store.database.transaction() as connection:
         for table in ("images", "labels"):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN warnings")
+        connection.execute("ALTER TABLE projects DROP COLUMN ignore_label")
         for column in ("patient", "patient_digest", "learned"):
             connection.execute(f"ALTER TABLE images DROP COLUMN {column}")
     again = ProjectStore(tmp_path / "projects.sqlite3", 10**9, 10**7)
     assert again.image(project.id, before.id) == before
+    assert again.project(project.id) == replace(project, bytes=before.bytes)
     new = replace(
         before,
         id="b" * 32,
