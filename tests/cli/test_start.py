@@ -95,7 +95,8 @@ def test_a_service_compares_the_models_of_a_round_without_monai() -> None:
         "images = SimpleNamespace(decoded=answered)\n"
         "annotations = SimpleNamespace(read=lambda *_: labels, label=lambda _: None)\n"
         "image = SimpleNamespace(id='a', name='disc.png')\n"
-        "given = engine, images, annotations, 'discs@1', {1: 'disc'}, {'a': [image]}\n"
+        "project = SimpleNamespace(foreground={1: 'disc'}, ignore_label=None)\n"
+        "given = engine, images, annotations, project, 'discs@1', {'a': [image]}\n"
         "found = asyncio.run(scores_of(*given))\n"
         "assert found.cases == [{'disc': 1.0}]\nprint(json.dumps([*sys.modules]))"
     )
