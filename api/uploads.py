@@ -215,7 +215,8 @@ class _Body:
     async def _in_time(self) -> Message:
         left = self._deadline - time.monotonic()
         try:
-            return await asyncio.wait_for(self._receive(), max(left, 0))
+            async with asyncio.timeout(max(left, 0)):
+                return await self._receive()
         except TimeoutError:
             detail = (
                 f"the body paused, or came at less than {self._bounds.rate:g} bytes a second: "
@@ -253,7 +254,8 @@ class _Body:
         end = time.monotonic() + _LINGER_SECONDS
         while (left := end - time.monotonic()) > 0:
             try:
-                message = await asyncio.wait_for(self._receive(), left)
+                async with asyncio.timeout(left):
+                    message = await self._receive()
             except TimeoutError:
                 return
             if not message.get("more_body", False):
