@@ -8,7 +8,9 @@ same steps, crops and augmentation and three seeds each, on two data sets:
   the intensities of a simulated other scanner: gamma, bias field, blur and noise.
 
 ``--data axons-partly head-partly``: with labels in every 16th of the blocks of 8 x 8 pixels alone,
-so that 16 images have as many labelled pixels as one that is labelled as a whole.
+so that 16 images have as many labelled pixels as one that is labelled as a whole. ``axons-boxes
+head-boxes``: with about as many in one box, and ``axons-strokes head-strokes``: along strokes, as
+people draw them.
 
 The weights after the last step are tested: nothing is selected on the test images. Every finished
 run is kept in ``benchmarks/results/label-efficiency-*.json``, so a stopped command continues; it
@@ -29,7 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import ndimage
+from skimage.morphology import skeletonize
 
 from benchmarks.options import benchmark_parser
 from caps_med.images import Normalization
@@ -44,12 +48,25 @@ from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "images" / "label-efficiency.png"
 COUNTS, SEEDS, TESTED = (1, 2, 4, 8, 16), (0, 1, 2), 40
-#: Edge of what is labelled in partly labelled images.
-BLOCK = 8
+#: Of partly labelled images every `SHARE`-th pixel is labelled.
+SHARE = 16
+#: Edge of a labelled block, length and width of a stroke, in pixels.
+BLOCK, STROKE, WIDTH = 8, 24, 3
+
+#: Classes ``[H, W]`` of an image, and which of them are labelled.
+Classes = NDArray[np.integer[Any]]
+Mask = NDArray[np.bool_]
+#: What is labelled of an image.
+Marked = Callable[[Classes, np.random.Generator], Mask]
 
 
 #: Samples for training and for testing, and the other arguments of their `Source`.
 Data = tuple[list[Sample], list[Sample], dict[str, Any]]
+
+
+#: Recipe values, and those that `caps-med train` plans for slices of a head on a processor.
+ANYWHERE = {"crops": "anywhere"}
+PLANNED = {"epochs": 25, "steps": 25, "crop": 128}
 
 
 class Variant(NamedTuple):
@@ -61,6 +78,7 @@ class Variant(NamedTuple):
 
 
 #: Of the U-Net two learning rates. ``flipped``: crops are flipped but not augmented otherwise.
+#: ``anywhere``: crops lie anywhere in the image, the default by now; the others lie inside.
 NETWORKS: Mapping[str, Variant] = {
     "segcaps": Variant("segcaps", "SegCaps"),
     "unet": Variant("unet", "BasicUNet", {"learning_rate": 1e-3}),
@@ -79,6 +97,22 @@ NETWORKS: Mapping[str, Variant] = {
     "convcaps-flipped": Variant("convcaps", "ConvCaps, only flipped", {"plain": 1.0}),
     "convcaps-plain-flipped": Variant(
         "convcaps-plain", "ConvCaps without capsules, only flipped", {"plain": 1.0}
+    ),
+    "convcaps-anywhere": Variant("convcaps", "ConvCaps, anywhere", ANYWHERE),
+    "convcaps-plain-anywhere": Variant(
+        "convcaps-plain", "ConvCaps without capsules, anywhere", ANYWHERE
+    ),
+    "unet-anywhere": Variant("unet", "BasicUNet, anywhere", {"learning_rate": 1e-3, **ANYWHERE}),
+    "unet-2e-3-anywhere": Variant(
+        "unet", "BasicUNet, 2e-3, anywhere", {"learning_rate": 2e-3, **ANYWHERE}
+    ),
+    "convcaps-planned": Variant("convcaps", "ConvCaps, planned", PLANNED),
+    "convcaps-planned-anywhere": Variant(
+        "convcaps", "ConvCaps, planned, anywhere", {**PLANNED, **ANYWHERE}
+    ),
+    "unet-planned": Variant("unet", "BasicUNet, planned", PLANNED),
+    "unet-planned-anywhere": Variant(
+        "unet", "BasicUNet, planned, anywhere", {**PLANNED, **ANYWHERE}
     ),
 }
 
@@ -152,7 +186,7 @@ def score(
     recipe = SegmentationRecipe.model_validate(
         {
             "data": template["name"], "network": variant.network, "seed": seed, "epochs": 1,
-            "steps": steps, "batch_size": 4, "crop": 64,
+            "steps": steps, "batch_size": 4, "crop": 64, "crops": "inside",
             "augmentation": {"flip_rows": 0.5 if template["plane"] is None else 0.0},
             **variant.recipe,
         }
@@ -207,28 +241,73 @@ def another_scanner(sample: Sample, number: int) -> Sample:
     return {"image": seen.astype(np.float32), "label": sample["label"]}
 
 
-def partly(data: Callable[[], Data]) -> Data:
-    """The data with labels in some blocks of each image for training alone."""
+def partly(data: Callable[[], Data], marked: Marked) -> Data:
+    """The data with labels in a part of each image for training."""
     pool, test, template = data()
-    blocks = [in_blocks(sample, number) for number, sample in enumerate(pool)]
-    return blocks, test, {**template, "partly_labelled": True}
+    some: list[Sample] = [
+        {**sample, "label": np.where(shown, sample["label"], np.uint8(UNLABELLED))}
+        for number, sample in enumerate(pool)
+        for shown in [marked(sample["label"][0], np.random.default_rng([4, number]))]
+    ]
+    return some, test, {**template, "partly_labelled": True}
 
 
-def in_blocks(sample: Sample, number: int) -> Sample:
-    """The sample with labels in random blocks of 8 x 8 pixels alone, one in 16."""
-    label = sample["label"]
-    rows, columns = (-(-size // BLOCK) for size in label.shape[1:])
+def in_blocks(label: Classes, rng: np.random.Generator) -> Mask:
+    """Random blocks of 8 x 8 pixels, one in 16."""
+    rows, columns = (-(-size // BLOCK) for size in label.shape)
     blocks = np.arange(rows * columns).reshape(rows, columns)
-    chosen = np.random.default_rng([4, number]).permutation(blocks.size)[: blocks.size // 16]
+    chosen = rng.permutation(blocks.size)[: blocks.size // SHARE]
     shown = np.isin(blocks, chosen).repeat(BLOCK, 0).repeat(BLOCK, 1)
-    shown = shown[: label.shape[1], : label.shape[2]]
-    return {**sample, "label": np.where(shown, label, np.uint8(UNLABELLED))}
+    return shown[: label.shape[0], : label.shape[1]]
+
+
+def in_box(label: Classes, rng: np.random.Generator) -> Mask:
+    """A square that covers a 16th of the image, around a random pixel that is not background."""
+    edge = round((label.size / SHARE) ** 0.5)
+    center = rng.permutation(np.argwhere(label))[0]
+    first = np.clip(center - edge // 2, 0, np.array(label.shape) - edge)
+    shown = np.zeros(label.shape, bool)
+    shown[first[0] : first[0] + edge, first[1] : first[1] + edge] = True
+    return shown
+
+
+def in_strokes(label: Classes, rng: np.random.Generator) -> Mask:
+    """Strokes along the centre lines of each class, background included, that cover a 16th of the
+    image: each class the same part of it, or what its lines cover.
+    """
+    classes = np.unique(label)
+    pixels = label.size // SHARE // len(classes)
+    shown = np.zeros(label.shape, bool)
+    for one in classes:
+        shown |= strokes(label == one, pixels, rng)
+    return shown
+
+
+def strokes(region: Mask, pixels: int, rng: np.random.Generator) -> Mask:
+    """Random pieces of a region's centre lines that cover at least `pixels`, if all do."""
+    lines, drawn = skeletonize(region), np.zeros_like(region)
+    places = np.argwhere(lines)
+    for row, column in rng.permutation(places):
+        if np.count_nonzero(drawn) >= pixels:
+            break
+        near = np.hypot(*(places - (row, column)).T) <= STROKE / 2
+        line = np.zeros_like(region)
+        line[tuple(places[near].T)] = True
+        pieces = ndimage.label(line, np.ones((3, 3)))[0]
+        drawn |= ndimage.binary_dilation(pieces == pieces[row, column], np.ones((WIDTH, WIDTH)))
+        drawn &= region
+    return drawn
 
 
 PLOTTED: Mapping[str, Callable[[], Data]] = {"axons": axons, "head": head}
+MARKED: Mapping[str, Marked] = {"partly": in_blocks, "boxes": in_box, "strokes": in_strokes}
 DATA: Mapping[str, Callable[[], Data]] = {
     **PLOTTED,
-    **{f"{name}-partly": partial(partly, data) for name, data in PLOTTED.items()},
+    **{
+        f"{name}-{kind}": partial(partly, data, marked)
+        for kind, marked in MARKED.items()
+        for name, data in PLOTTED.items()
+    },
 }
 
 

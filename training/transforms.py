@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar
 
 import monai.transforms as mt
 import numpy as np
@@ -20,6 +21,11 @@ from training.data.samples import UNLABELLED, Source
 
 #: Samples are cut larger than the crop by this factor, so that a rotated or shrunk crop is filled.
 CONTEXT = 1.4
+
+#: Where crops lie. ``anywhere``: around any pixel, moved inwards at the border of the image; what
+#: they are warped from is mirrored beyond it. ``inside``: with equal probability wherever all that
+#: they are warped from lies in the image, so that its border is not seen.
+Crops = Literal["anywhere", "inside"]
 
 Pixels = TypeVar("Pixels", NDArray[np.uint8], Tensor)
 Amount = Annotated[float, Field(ge=0)]
@@ -69,6 +75,7 @@ def spatial_transforms(
     warp: bool = True,
     foreground: float = 0.0,
     continued: bool = False,
+    crops: Crops = "inside",
 ) -> list[mt.Transform]:
     """Crop and flip; with `warp` also rotate, scale, shear and deform.
 
@@ -77,14 +84,20 @@ def spatial_transforms(
     crops is centred on a labelled pixel, and of partly labelled data the others on a pixel that has
     a class, background included. Samples smaller than the crop are padded with zeros, or,
     if `continued`, mirrored.
+
+    Args:
+        crops: where they lie, see `Crops`.
     """
     augmentation, dims = augmentation or Augmentation(), source.spatial_dims
     keys = [k for k in ("image", "label", "tissue") if k in source.training[0]]
     context = (round(crop * CONTEXT) if warp else crop,) * dims
     outside = _outside_unlabelled if source.partly_labelled else list
+    least, cut = context, _crop_inside
+    if crops == "anywhere":
+        least, cut = (crop,) * dims, partial(_crop_anywhere, margin=context[0] - crop)
     transforms: list[mt.Transform] = [
-        *outside([_Padded(keys, context, continued)]),
-        _crop(keys, context, foreground, source.partly_labelled),
+        *outside([_Padded(keys, least, continued)]),
+        cut(keys, least, foreground, source.partly_labelled),
         mt.RandFlipd(keys, prob=augmentation.flip_columns, spatial_axis=dims - 1),
         mt.RandFlipd(keys, prob=augmentation.flip_rows, spatial_axis=dims - 2),
     ]
@@ -107,7 +120,68 @@ def _with_unlabelled_as_0(label: Pixels) -> Pixels:
     return UNLABELLED - label
 
 
-def _crop(
+def _crop_anywhere(
+    keys: Sequence[str],
+    size: tuple[int, ...],
+    foreground: float,
+    partly_labelled: bool,
+    margin: int,
+) -> mt.Transform:
+    """A crop around any pixel with a class, or a labelled one, with a margin."""
+    anywhere = _AroundAnyd(keys, size, margin, lowest=0 if partly_labelled else None)
+    if not foreground:
+        return anywhere
+    labelled = _AroundAnyd(keys, size, margin, lowest=1)
+    return mt.OneOf([labelled, anywhere], weights=(foreground, 1 - foreground))
+
+
+class _AroundAnyd(mt.Randomizable, mt.MapTransform):
+    """A crop around a random pixel, with a margin, which is mirrored beyond the image's border.
+
+    A crop that would reach beyond the border is moved inwards; only the margin lies there. So every
+    pixel occurs in crops, and what lies at the border, such as the background of a masked head, in
+    about as large a part of them as of the image.
+
+    Args:
+        size: of the crop along each axis, at most that of the image.
+        margin: added to each axis, half of it on each side.
+        lowest: the centre has this class or one above it, where there is one; None for any pixel.
+    """
+
+    def __init__(
+        self, keys: KeysCollection, size: Sequence[int], margin: int, lowest: int | None
+    ) -> None:
+        mt.MapTransform.__init__(self, keys)
+        self.size, self.margin, self.lowest = size, (margin // 2, margin - margin // 2), lowest
+
+    def randomize(self, label: Tensor) -> None:
+        """Choose the first pixel of the crop along each axis."""
+        shape = label.shape[1:]
+        chosen = np.arange(0)
+        if self.lowest is not None:
+            suits = ((label >= self.lowest) & (label != UNLABELLED)).any(0).flatten()
+            chosen = np.flatnonzero(suits.numpy())
+        place = (
+            chosen[self.R.randint(len(chosen))] if len(chosen) else self.R.randint(shape.numel())
+        )
+        center = np.unravel_index(place, shape)
+        last = np.subtract(shape, self.size)
+        self.first = np.clip(np.subtract(center, np.floor_divide(self.size, 2)), 0, last).tolist()
+
+    def __call__(self, data: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
+        """The same keys, cropped alike."""
+        self.randomize(data["label"])
+        return {**data, **{key: self._cut(data[key]) for key in self.keys}}
+
+    def _cut(self, array: Tensor) -> Tensor:
+        for axis, (first, width) in enumerate(zip(self.first, self.size, strict=True), start=1):
+            places = np.pad(np.arange(array.shape[axis]), self.margin, mode="symmetric")
+            places = places[first : first + width + sum(self.margin)]
+            array = array.index_select(axis, torch.from_numpy(places))
+        return array
+
+
+def _crop_inside(
     keys: Sequence[str], size: tuple[int, ...], foreground: float, partly_labelled: bool
 ) -> mt.Transform:
     """A crop at any position with classes, or around a labelled pixel."""
@@ -165,6 +239,7 @@ def segmentation_transforms(
     plain: float = 0.0,
     augmentation: Augmentation | None = None,
     foreground: float = 0.0,
+    crops: Crops = "anywhere",
 ) -> mt.Compose:
     """From a `Sample` to a training crop: ``image`` ``[C, *crop]``, ``label`` ``[1, *crop]``.
 
@@ -177,10 +252,10 @@ def segmentation_transforms(
     warp = augmentation.warps
     drawn = [RandIndividuald(prob=individuals)] if "tissue" in source.training[0] else []
     varied = [*drawn, *_intensities(source.normalization.foreground_only, augmentation)]
-    shapes = [
-        mt.Compose([*spatial_transforms(source, crop, augmentation, warp, foreground), *varied]),
-        mt.Compose(spatial_transforms(source, crop, augmentation, False, foreground)),
-    ]
+    shape = partial(
+        spatial_transforms, source, crop, augmentation, foreground=foreground, crops=crops
+    )
+    shapes = [mt.Compose([*shape(warp=warp), *varied]), mt.Compose(shape(warp=False))]
     choose = mt.SelectItemsd(("image", "label"))
     return mt.Compose([mt.OneOf(shapes, weights=(1 - plain, plain)), choose])
 

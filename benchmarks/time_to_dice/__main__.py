@@ -48,6 +48,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "whole_batches": False,
         "validated": 100,
         "small_crops": 0.0,
+        "crops": "inside",
     },
 }
 

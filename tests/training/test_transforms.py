@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Hashable
 from typing import Any
@@ -16,6 +17,8 @@ from caps_med.images import Normalization
 from training.data.samples import UNLABELLED, Source
 from training.transforms import (
     Augmentation,
+    Crops,
+    _AroundAnyd,
     _Aroundd,
     _Elasticd,
     _Padded,
@@ -85,6 +88,59 @@ def test_crops_around_labels_without_warnings_of_samples_without_any(threshold: 
             assert torch.equal(found[key], torch.as_tensor(expected[key]))
 
 
+@pytest.mark.parametrize(("size", "margin"), [((9, 14), 3), ((6, 7, 5), 2), ((5, 6), 14)])
+def test_crops_hold_every_pixel_and_their_margin_is_mirrored(
+    size: tuple[int, ...], margin: int
+) -> None:
+    count, axes = math.prod(size), tuple(range(1, len(size) + 1))
+    image = torch.arange(float(count)).reshape(1, *size)
+    draw = _AroundAnyd(KEYS, (5,) * len(size), margin, None).set_random_state(0)
+    before = margin // 2
+    widths = [(0, 0), *[(before, margin - before)] * len(size)]
+    padded = np.pad(image.numpy(), widths, mode="symmetric")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (5 + margin,) * len(size), axes)
+    seen = set[float]()
+    for _ in range(100):
+        crop = draw({"image": image, "label": -image})
+        assert (windows == crop["image"].numpy()).all(tuple(-axis for axis in axes)).any()
+        assert torch.equal(crop["label"], -crop["image"])
+        seen |= set(
+            crop["image"][(0, *(slice(before, before + 5),) * len(size))].flatten().tolist()
+        )
+    assert len(seen) == count
+
+
+@pytest.mark.parametrize(("lowest", "found"), [(1, 1), (2, 2), (3, None), (None, None)])
+def test_crops_around_classes_have_one_in_their_middle(
+    lowest: int | None, found: int | None
+) -> None:
+    label = torch.zeros(1, 40, 40)
+    label[0, 10, 10], label[0, 30, 31], label[0, 20, 20] = 1, 2, UNLABELLED
+    draw = _AroundAnyd(KEYS, (9, 9), 2, lowest).set_random_state(0)
+    middles = {draw({"image": label, "label": label})["label"][0, 5, 5].item() for _ in range(40)}
+    if found is None:
+        assert 0 in middles
+    else:
+        assert min(middles) == found and max(middles) == 2
+
+
+@pytest.mark.parametrize("crops", ["anywhere", "inside"])
+def test_the_border_of_an_image_is_seen_in_crops_anywhere(crops: Crops) -> None:
+    """Inside, a fifth of the crop's edge is not, but for what is enlarged or turned into it."""
+    image = np.zeros((1, 64, 64), np.float32)
+    image[:, :3] = 1
+    whole: dict[str, NDArray[Any]] = {"image": image, "label": image.astype(np.uint8)}
+    source = Source(
+        "one", [whole], ["a"], frozenset(), {0: "no", 1: "yes"}, None, None, Normalization(), ""
+    )
+    calm = Augmentation(
+        rotation=0, zoom=0, shear=0, elastic=1, field=0, contrast=0, brightness=0, blur=0, noise=0
+    )
+    draw = segmentation_transforms(source, 32, augmentation=calm, crops=crops).set_random_state(0)
+    seen = any(draw(dict(whole))["label"].any() for _ in range(20))
+    assert seen is (crops == "anywhere")
+
+
 @pytest.mark.parametrize("crop", [16, 17])
 def test_nothing_is_resampled_where_nothing_warps(crop: int) -> None:
     pixels = {str(key): array for key, array in sample(40, 40).items()}
@@ -119,7 +175,7 @@ def test_crops_of_partly_labelled_images_hold_labels_and_those_alone(
     calm = Augmentation(field=0, contrast=0, brightness=0, blur=0, noise=0)
     draw = segmentation_transforms(source, 32, plain=plain, augmentation=calm).set_random_state(0)
     for _ in range(5):
-        (crop,) = draw(source.training[0])  # a list, as MONAI gives it
+        crop = draw(source.training[0])
         assert crop["label"].shape == (1, *(32,) * len(size))
         assert {UNLABELLED} < set(crop["label"].unique().tolist()) <= {0, 1, UNLABELLED}
         shown = crop["image"] > 0.5  # what is padded, and comes in from outside, is dark

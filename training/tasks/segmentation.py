@@ -49,7 +49,7 @@ from training.evaluation.validation import (
 from training.randomization import LabelScheme, Randomization
 from training.randomization.source import RandomSource
 from training.tasks.segmentation_networks import CHOICES, NetworkName, name_of
-from training.transforms import Augmentation, Share, segmentation_transforms
+from training.transforms import Augmentation, Crops, Share, segmentation_transforms
 
 #: Most samples that are validated after each epoch; the model's card has the score of all.
 VALIDATED = 100
@@ -81,6 +81,7 @@ class SegmentationRecipe(CropRecipe):
             the data have them (`training.transforms.RandIndividuald`).
         plain: share of crops that are only cropped and flipped.
         foreground: share of crops that are centred on a labelled pixel.
+        crops: where they lie, see `training.transforms.Crops`.
         augmentation: of the crops.
         reconstruct_first: share of the steps, the first ones, in which the network learns to
             reconstruct its images from perturbed ones, without labels; see
@@ -119,6 +120,7 @@ class SegmentationRecipe(CropRecipe):
     individuals: Share = 0.65
     plain: Share = 0.0
     foreground: Share = 0.0
+    crops: Crops = "anywhere"
     augmentation: Augmentation = Augmentation()
     reconstruct_first: float = Field(default=0.0, ge=0, le=0.9)
     small_crops: float | None = Field(default=None, ge=0, le=0.9)
@@ -133,6 +135,7 @@ class SegmentationRecipe(CropRecipe):
         "whole_batches": False,
         "validated": VALIDATED,
         "small_crops": 0.0,
+        "crops": "inside",
     }
 
     @model_validator(mode="before")
@@ -394,7 +397,13 @@ def _batches(source: Source, recipe: SegmentationRecipe, workers: int) -> Iterab
         )
     small, whole = (
         segmentation_transforms(
-            source, crop, recipe.individuals, recipe.plain, recipe.augmentation, recipe.foreground
+            source,
+            crop,
+            recipe.individuals,
+            recipe.plain,
+            recipe.augmentation,
+            recipe.foreground,
+            recipe.crops,
         )
         for crop in (recipe.small_crop, recipe.crop)
     )
