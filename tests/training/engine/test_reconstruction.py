@@ -83,7 +83,7 @@ def test_reconstruction_is_learned_from_perturbed_images(
     discs: Path, tmp_path: Path, store: Path
 ) -> None:
     source = load_source(open_dataset(discs), store)
-    chosen = recipe(discs, epochs=4, steps=8, reconstruct_first=0.75, learning_rate=5e-3)
+    chosen = recipe(discs, epochs=4, steps=16, reconstruct_first=0.75, learning_rate=5e-3)
     folder = RunFolder(tmp_path / "run")
     train_segmentation(source, chosen, folder, resume=False)
     first, _, third, labelled = (epoch["loss"] for epoch in folder.logged())
