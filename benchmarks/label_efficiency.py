@@ -64,8 +64,7 @@ Marked = Callable[[Classes, np.random.Generator], Mask]
 Data = tuple[list[Sample], list[Sample], dict[str, Any]]
 
 
-#: Recipe values, and those that `caps-med train` plans for slices of a head on a processor.
-ANYWHERE = {"crops": "anywhere"}
+#: Recipe values that `caps-med train` plans for slices of a head on a processor.
 PLANNED = {"epochs": 25, "steps": 25, "crop": 128}
 
 
@@ -78,8 +77,7 @@ class Variant(NamedTuple):
 
 
 #: Of the U-Net two learning rates. ``flipped``: crops are flipped but not augmented otherwise.
-#: ``anywhere``: crops lie anywhere in the image, the default by now; the others lie inside.
-NETWORKS: Mapping[str, Variant] = {
+INSIDE: Mapping[str, Variant] = {
     "segcaps": Variant("segcaps", "SegCaps"),
     "unet": Variant("unet", "BasicUNet", {"learning_rate": 1e-3}),
     "unet-2e-3": Variant("unet", "BasicUNet, 2e-3", {"learning_rate": 2e-3}),
@@ -98,22 +96,17 @@ NETWORKS: Mapping[str, Variant] = {
     "convcaps-plain-flipped": Variant(
         "convcaps-plain", "ConvCaps without capsules, only flipped", {"plain": 1.0}
     ),
-    "convcaps-anywhere": Variant("convcaps", "ConvCaps, anywhere", ANYWHERE),
-    "convcaps-plain-anywhere": Variant(
-        "convcaps-plain", "ConvCaps without capsules, anywhere", ANYWHERE
-    ),
-    "unet-anywhere": Variant("unet", "BasicUNet, anywhere", {"learning_rate": 1e-3, **ANYWHERE}),
-    "unet-2e-3-anywhere": Variant(
-        "unet", "BasicUNet, 2e-3, anywhere", {"learning_rate": 2e-3, **ANYWHERE}
-    ),
     "convcaps-planned": Variant("convcaps", "ConvCaps, planned", PLANNED),
-    "convcaps-planned-anywhere": Variant(
-        "convcaps", "ConvCaps, planned, anywhere", {**PLANNED, **ANYWHERE}
-    ),
-    "unet-planned": Variant("unet", "BasicUNet, planned", PLANNED),
-    "unet-planned-anywhere": Variant(
-        "unet", "BasicUNet, planned, anywhere", {**PLANNED, **ANYWHERE}
-    ),
+}
+#: The same with crops that lie anywhere in the image, the default by now; those above lie inside.
+NETWORKS: Mapping[str, Variant] = {
+    **INSIDE,
+    **{
+        f"{name}-anywhere": each._replace(
+            title=f"{each.title}, anywhere", recipe={**each.recipe, "crops": "anywhere"}
+        )
+        for name, each in INSIDE.items()
+    },
 }
 
 
@@ -124,7 +117,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only-show", action="store_true", help="train nothing")
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(PLOTTED))
-    parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
+    parser.add_argument("--networks", nargs="+", default=list(INSIDE))
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     options = parser.parse_args()

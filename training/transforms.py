@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -92,12 +92,13 @@ def spatial_transforms(
     keys = [k for k in ("image", "label", "tissue") if k in source.training[0]]
     context = (round(crop * CONTEXT) if warp else crop,) * dims
     outside = _outside_unlabelled if source.partly_labelled else list
-    least, cut = context, _crop_inside
+    least, around = context, partial(_inside, keys, context)
     if crops == "anywhere":
-        least, cut = (crop,) * dims, partial(_crop_anywhere, margin=context[0] - crop)
+        least = (crop,) * dims
+        around = partial(_AroundAnyd, keys, least, context[0] - crop)
     transforms: list[mt.Transform] = [
         *outside([_Padded(keys, least, continued)]),
-        cut(keys, least, foreground, source.partly_labelled),
+        _crop(around, foreground, source.partly_labelled),
         mt.RandFlipd(keys, prob=augmentation.flip_columns, spatial_axis=dims - 1),
         mt.RandFlipd(keys, prob=augmentation.flip_rows, spatial_axis=dims - 2),
     ]
@@ -120,19 +121,32 @@ def _with_unlabelled_as_0(label: Pixels) -> Pixels:
     return UNLABELLED - label
 
 
-def _crop_anywhere(
-    keys: Sequence[str],
-    size: tuple[int, ...],
-    foreground: float,
-    partly_labelled: bool,
-    margin: int,
+def _crop(
+    around: Callable[[int | None], mt.Transform], foreground: float, partly_labelled: bool
 ) -> mt.Transform:
-    """A crop around any pixel with a class, or a labelled one, with a margin."""
-    anywhere = _AroundAnyd(keys, size, margin, lowest=0 if partly_labelled else None)
+    """A crop at any position, of partly labelled data one with a class, or around a labelled pixel.
+
+    Args:
+        around: makes the transform of the lowest class that its centre may have; of None for any
+            pixel.
+    """
+    anywhere = around(0 if partly_labelled else None)
     if not foreground:
         return anywhere
-    labelled = _AroundAnyd(keys, size, margin, lowest=1)
-    return mt.OneOf([labelled, anywhere], weights=(foreground, 1 - foreground))
+    return mt.OneOf([around(1), anywhere], weights=(foreground, 1 - foreground))
+
+
+def _inside(keys: Sequence[str], size: tuple[int, ...], lowest: int | None) -> mt.Transform:
+    """MONAI's crop at any position, or around a class."""
+    if lowest is None:
+        return mt.RandSpatialCropd(keys, roi_size=size, random_size=False)
+    return _Aroundd(keys, size, lowest)
+
+
+def _places(label: Tensor, lowest: int) -> NDArray[np.intp]:
+    """The pixels of a label map with the class `lowest` or one above it, numbered in its order."""
+    suits = ((label >= lowest) & (label != UNLABELLED)).any(0).flatten()
+    return np.flatnonzero(suits.numpy())
 
 
 class _AroundAnyd(mt.Randomizable, mt.MapTransform):
@@ -157,13 +171,10 @@ class _AroundAnyd(mt.Randomizable, mt.MapTransform):
     def randomize(self, label: Tensor) -> None:
         """Choose the first pixel of the crop along each axis."""
         shape = label.shape[1:]
-        chosen = np.arange(0)
-        if self.lowest is not None:
-            suits = ((label >= self.lowest) & (label != UNLABELLED)).any(0).flatten()
-            chosen = np.flatnonzero(suits.numpy())
-        place = (
-            chosen[self.R.randint(len(chosen))] if len(chosen) else self.R.randint(shape.numel())
-        )
+        chosen = () if self.lowest is None else _places(label, self.lowest)
+        place = self.R.randint(len(chosen) or shape.numel())
+        if len(chosen):
+            place = chosen[place]
         center = np.unravel_index(place, shape)
         last = np.subtract(shape, self.size)
         self.first = np.clip(np.subtract(center, np.floor_divide(self.size, 2)), 0, last).tolist()
@@ -179,19 +190,6 @@ class _AroundAnyd(mt.Randomizable, mt.MapTransform):
             places = places[first : first + width + sum(self.margin)]
             array = array.index_select(axis, torch.from_numpy(places))
         return array
-
-
-def _crop_inside(
-    keys: Sequence[str], size: tuple[int, ...], foreground: float, partly_labelled: bool
-) -> mt.Transform:
-    """A crop at any position with classes, or around a labelled pixel."""
-    anywhere: mt.Transform = mt.RandSpatialCropd(keys, roi_size=size, random_size=False)
-    if partly_labelled:
-        anywhere = _Aroundd(keys, size, lowest=0)
-    if not foreground:
-        return anywhere
-    labelled = _Aroundd(keys, size, lowest=1)
-    return mt.OneOf([labelled, anywhere], weights=(foreground, 1 - foreground))
 
 
 class _Aroundd(mt.RandCropByPosNegLabeld):
@@ -210,10 +208,9 @@ class _Aroundd(mt.RandCropByPosNegLabeld):
 
     def randomize(self, label: Tensor, *_: Any) -> None:  # noqa: ANN401 - MONAI's, not used here
         """Choose the centre: one of those pixels, or any where all are alike."""
-        suits = ((label >= self.lowest) & (label != UNLABELLED)).any(0).flatten()
-        chosen = np.flatnonzero(suits.numpy())
+        chosen = _places(label, self.lowest)
         if not len(chosen):
-            chosen = np.arange(len(suits))
+            chosen = np.arange(label[0].numel())
         self.cropper.randomize(label, chosen, chosen)
 
 

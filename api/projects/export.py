@@ -29,6 +29,7 @@ from caps_med.images.channels import COLOURS
 from caps_med.images.labels import smallest_unsigned
 from training.data.groups import group_numbers
 from training.data.layouts.described import SPLITS
+from training.data.reading import with_ids
 
 Layout = Literal["nnunet", "pairs"]
 
@@ -187,12 +188,9 @@ def _counted(
     projects: Projects, project: Project, image: Image, label: LabelVersion, form: str
 ) -> bytes:
     """A label map with the places of its ids in `Project.ids`, which nnU-Net wants."""
-    found = projects.annotations.read(image, label)
-    places = {label: place for place, label in enumerate(project.ids)}
-    ids, where = np.unique(found.array, return_inverse=True)
-    own = np.array([places[label] for label in ids.tolist()])
-    classes = own[where.reshape(found.array.shape)]
-    return encode_image(found.with_array(smallest_unsigned(classes)), form)
+    places = {number: place for place, number in enumerate(project.ids)}
+    found = with_ids(projects.annotations.read(image, label), places)
+    return encode_image(found.with_array(smallest_unsigned(found.array)), form)
 
 
 def _channels(image: MedicalImage) -> list[MedicalImage]:

@@ -145,10 +145,9 @@ class Projects:
             ignore_label=ignore_label,
         )
         if ignore_label in project.labels:
-            known = ", ".join(f"{label}={name}" for label, name in project.labels.items())
             raise InvalidParameter(
-                f"ignore_label: {ignore_label} is a label of the model; it knows {known}: choose "
-                "another id for what is not labelled"
+                f"ignore_label: {ignore_label} is a label of the model; it knows "
+                f"{_told(project.labels)}: choose another id for what is not labelled"
             )
         check_names(project.ids)
         return await to_thread.run_sync(self.store.add_project, project)
@@ -205,6 +204,10 @@ def _model_name(name: str, identity: str) -> str:
     return f"{stem or 'project'}-{identity[:8]}"
 
 
+def _told(labels: Mapping[int, str]) -> str:
+    return ", ".join(f"{label}={name}" for label, name in labels.items())
+
+
 def _renamed(labels: Mapping[int, str], names: Mapping[int, str]) -> dict[int, str]:
     """A model's labels, some of them under other names.
 
@@ -212,8 +215,9 @@ def _renamed(labels: Mapping[int, str], names: Mapping[int, str]) -> dict[int, s
         InvalidParameter: the model has no such label, or two have one name.
     """
     if unknown := sorted(set(names) - set(labels)):
-        known = ", ".join(f"{label}={name}" for label, name in labels.items())
-        raise InvalidParameter(f"labels: the model has no label {unknown[0]}; it knows {known}")
+        raise InvalidParameter(
+            f"labels: the model has no label {unknown[0]}; it knows {_told(labels)}"
+        )
     renamed = {label: names.get(label, name) for label, name in labels.items()}
     found = {
         label: "".join("_" if c in _RESERVED else c for c in name)

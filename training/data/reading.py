@@ -205,7 +205,7 @@ def with_ids(label: MedicalImage, label_values: Mapping[int, int] | None) -> Med
     """Replace the values in a label map by label ids."""
     if not label_values:
         return label
-    ids = np.zeros(max(label_values) + 1, np.uint8)
+    ids = np.zeros(max(label_values) + 1, np.min_scalar_type(max(label_values.values())))
     ids[list(label_values)] = list(label_values.values())
     return label.with_array(ids[label.array])
 

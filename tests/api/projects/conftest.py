@@ -16,6 +16,8 @@ from tests.api.running import Running, running
 from tests.conftest import disc, tiny_binary, write_tiny
 
 SIZE = 64
+#: Options of a round that ends within seconds.
+TINY = {"epochs": "1", "steps": "2", "batch_size": "1", "crop": "64"}
 #: Makes a project with these fields of the form, and returns its path.
 Create = Callable[..., str]
 
@@ -85,3 +87,12 @@ def add(client: httpx.Client, project: str, images: dict[str, bytes]) -> list[st
     answer = upload(client, project, images)
     assert answer.status_code == 201, answer.text
     return [f"{project}/images/{image['id']}" for image in answer.json()["images"]]
+
+
+def last_round(client: httpx.Client, project: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.get(f"{project}/rounds").json()["rounds"][-1]
+    return found
+
+
+def finished(client: httpx.Client, project: str) -> bool:
+    return last_round(client, project)["state"] in ("finished", "failed")

@@ -26,8 +26,8 @@ from api.projects.store import ProjectStore
 from api.projects.training_data import write_cases
 from caps_med.client import Client
 from caps_med.images import read_image
-from tests.api.projects.conftest import Create, code, discs, upload
-from tests.api.projects.test_learning import TINY, finished, images_of, last_round, project_of
+from tests.api.projects.conftest import TINY, Create, code, discs, finished, last_round, upload
+from tests.api.projects.test_learning import images_of, project_of
 from tests.api.running import Running
 from tests.images.dicom_files import SERIES, dataset, encoded, series_file
 from tests.waiting import until

@@ -21,12 +21,20 @@ from api.projects.records import CANCELLED, Image, Project
 from caps_med.bundles import ModelRepository
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.jobs import wait_for
-from tests.api.projects.conftest import SIZE, Create, add, code, discs, png
+from tests.api.projects.conftest import (
+    SIZE,
+    TINY,
+    Create,
+    add,
+    code,
+    discs,
+    finished,
+    last_round,
+    png,
+)
 from tests.conftest import tiny_binary, tiny_card, write_tiny
 from tests.waiting import until
 from training.data import open_dataset
-
-TINY = {"epochs": "1", "steps": "2", "batch_size": "1", "crop": "64"}
 
 
 def annotated(client: httpx.Client, project: str, count: int) -> list[str]:
@@ -38,15 +46,6 @@ def annotated(client: httpx.Client, project: str, count: int) -> list[str]:
         put = client.put(f"{path}/labels", content=mask, headers={"If-Match": '"1"'})
         assert put.status_code == 200
     return paths
-
-
-def last_round(client: httpx.Client, project: str) -> dict[str, Any]:
-    found: dict[str, Any] = client.get(f"{project}/rounds").json()["rounds"][-1]
-    return found
-
-
-def finished(client: httpx.Client, project: str) -> bool:
-    return last_round(client, project)["state"] in ("finished", "failed")
 
 
 @pytest.mark.slow

@@ -13,13 +13,23 @@ import pytest
 
 from caps_med.bundles import ModelRepository
 from caps_med.images import read_image
-from tests.api.projects.conftest import SIZE, Create, add, code, discs, png, upload
+from tests.api.projects.conftest import (
+    SIZE,
+    TINY,
+    Create,
+    add,
+    code,
+    discs,
+    finished,
+    last_round,
+    png,
+    upload,
+)
 from tests.waiting import until
 from training.data import open_dataset
 from training.data.interpretation import Interpretation
 
 FIRST = {"If-None-Match": "*"}
-TINY = {"epochs": "1", "steps": "2", "batch_size": "1", "crop": "64"}
 
 
 def labelled_left(mask: bytes, ignored: int) -> bytes:
@@ -108,15 +118,11 @@ def test_it_is_neither_learned_nor_scored(
     job = client.get(begun.headers["Location"]).json()
     assert job["options"]["ignore_label"] == 2
 
-    def last() -> dict[str, object]:
-        found: dict[str, object] = client.get(f"{project}/rounds").json()["rounds"][-1]
-        return found
-
-    until(lambda: last()["state"] in ("finished", "failed"))
-    one = last()
+    until(lambda: finished(client, project))
+    one = last_round(client, project)
     assert one["state"] == "finished", one
-    assert one["before"]["mean"]["mean"] == 1  # type: ignore[index]
-    learned = ModelRepository(own_models).find(str(one["model"])).card
+    assert one["before"]["mean"]["mean"] == 1
+    learned = ModelRepository(own_models).find(one["model"]).card
     assert learned.labels == {0: "background", 1: "disc"}
 
 
@@ -124,7 +130,8 @@ def test_where_all_is_labelled_nothing_is_left_out(client: httpx.Client, create:
     project = create(ignore_label="2")
     pairs = discs(2)
     images = {f"{i}.png": image for i, (image, _) in enumerate(pairs)}
-    assert upload(client, project, images, {f"{i}.png": m for i, (_, m) in enumerate(pairs)})
+    masks = {f"{i}.png": mask for i, (_, mask) in enumerate(pairs)}
+    assert upload(client, project, images, masks).status_code == 201
     begun = client.post(f"{project}/learn", data=TINY)
     assert begun.status_code == 202, begun.text
     assert client.get(begun.headers["Location"]).json()["options"].get("ignore_label") is None
