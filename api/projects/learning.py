@@ -201,7 +201,7 @@ class Learning:
 
         def end() -> None:
             told = _CASE.sub(lambda case: self._name_of(one.project, case), message)
-            self._store.change_round(one, state=state, message=told)
+            self._store.end_round(one, state, told)
 
         await to_thread.run_sync(end)
 

@@ -90,7 +90,7 @@ class Image:
         patient_digest: links images that were read from DICOM files with one Patient ID, which
             cannot be read from it; never shown. None if there was none.
         held_out: whether it belongs to the part that is never trained on.
-        learned: whether a round has been trained on it.
+        learned: whether a round that ended with a model, or goes on, was trained on it.
         scored: whether `uncertainty` and the pose are those of the project's present model.
         uncertainty: 0 to 1; None before it is computed, or if the model cannot take the image.
         holder, held_until: who has it to correct, and until when.

@@ -22,6 +22,7 @@ from api.projects.records import (
     LabelVersion,
     Project,
     Round,
+    RoundState,
     State,
 )
 from api.projects.tables import ADDED, SCHEMA, VERSION, T, columns, from_row, to_columns
@@ -259,11 +260,13 @@ class ProjectStore:
                     LEARNING, "a round of this project is not finished: wait, or cancel it"
                 )
             _insert(connection, "rounds", asdict(new))
-            for query, images in (
-                ("UPDATE images SET held_out = 1 WHERE id = ?", held_out),
-                ("UPDATE images SET learned = 1 WHERE id = ?", learned),
-            ):
-                connection.executemany(query, [(image,) for image in images])
+            connection.executemany(
+                "UPDATE images SET held_out = 1 WHERE id = ?", [(image,) for image in held_out]
+            )
+            connection.executemany(
+                "UPDATE images SET learned = ? WHERE id = ? AND learned = 0",
+                [(new.round, image) for image in learned],
+            )
 
     def rounds(self, project: str) -> list[Round]:
         """The rounds of a project, the oldest first."""
@@ -281,6 +284,15 @@ class ProjectStore:
         """Change columns of a round, if it is still there."""
         with self.database.transaction() as connection:
             _update_round(connection, one, values)
+
+    def end_round(self, one: Round, state: RoundState, message: str) -> None:
+        """End a round without a model: the images that were to be learned in it first are not."""
+        with self.database.transaction() as connection:
+            _update_round(connection, one, {"state": state, "message": message})
+            connection.execute(
+                "UPDATE images SET learned = 0 WHERE project = ? AND learned = ?",
+                (one.project, one.round),
+            )
 
     def finish_round(self, one: Round, model: str | None, **values: Any) -> None:  # noqa: ANN401
         """Change columns of a round; the project's model becomes `model`, unless it is None."""

@@ -91,14 +91,18 @@ def test_a_round_trains_and_tells_whether_the_model_is_better(
 
 def test_a_round_is_cancelled_with_its_job_or_project(client: httpx.Client, create: Create) -> None:
     project = create()
-    annotated(client, project, 2)
+    annotated(client, project, 3)
     endless = {**TINY, "epochs": "10000"}
     begun = client.post(f"{project}/learn", data=endless)
     assert client.delete(begun.headers["Location"]).status_code == 202
     until(lambda: client.get(project).json()["job"] is None)
     cancelled = last_round(client, project)
     assert (cancelled["state"], cancelled["message"]) == ("cancelled", CANCELLED)
-    job = client.post(f"{project}/learn", data=endless).json()["job"]
+    (held_out,) = (
+        image for image in client.get(f"{project}/images").json()["images"] if image["held_out"]
+    )
+    assert client.delete(f"{project}/images/{held_out['id']}").status_code == 204
+    job = client.post(f"{project}/learn", data=endless).json()["job"]  # others are not learned
     wait_for(client, job, "running")
     assert client.delete(project).status_code == 204
     wait_for(client, job, "cancelled")
