@@ -28,11 +28,13 @@ def axons(_: Path | None, trained: Path, tested: Path) -> None:
             write_phantom(folder, name, phantom)
 
 
-def hippocampus(data: Path | None, trained: Path, tested: Path) -> None:
+def hippocampus(
+    data: Path | None, trained: Path, tested: Path, counts: tuple[int, int] = HIPPOCAMPI
+) -> None:
     """The first cases of the Medical Segmentation Decathlon's Task04, and the last."""
     folder = _folder(data, "hippocampus")
     names = sorted(file.name for file in (folder / "labelsTr").glob("*.nii*"))
-    for to, chosen in ((trained, names[: HIPPOCAMPI[0]]), (tested, names[-HIPPOCAMPI[1] :])):
+    for to, chosen in ((trained, names[: counts[0]]), (tested, names[-counts[1] :])):
         for own, theirs in (("images", "imagesTr"), ("labels", "labelsTr")):
             (to / own).mkdir(parents=True)
             for name in chosen:

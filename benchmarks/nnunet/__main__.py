@@ -1,0 +1,72 @@
+"""caps_med beside nnU-Net: Dice on images that neither has seen, and processor time.
+
+``python -m benchmarks.nnunet --nnunet DIR --data DIR`` trains both by their own commands with their
+own defaults, on the same images and one thread. ``--nnunet`` is an environment of its own that has
+nnU-Net (``python -m venv DIR; DIR/bin/pip install nnunetv2``), ``--data`` as for
+``benchmarks.time_to_dice``, whose tasks these are (of hippocampus with 50 volumes to test).
+
+- caps_med: ``caps-med train segmentation`` with ConvCaps, and for comparison with the same network
+  without capsules and with MONAI's BasicUNet at a learning rate of 2e-3;
+- nnU-Net: planned from the data, fold 0 (a fifth is held out, as in caps_med), trained for as many
+  of its epochs of 250 steps as its variants ``nnUNetTrainer_1epoch``, ``_5epochs`` and so on have,
+  whose learning rates decay over them. Its default are 1,000 epochs, on a GPU.
+
+Both predictions are scored by ``caps-med evaluate``. nnU-Net averages its answers over mirror
+images; the rows *with TTA* do the same for caps_med. Its trainings are not seeded: repeats differ.
+
+Finished runs are kept in ``benchmarks/results/nnunet.json`` and skipped; ``--show`` prints the
+tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+from argparse import ArgumentParser
+from pathlib import Path
+
+from benchmarks.nnunet import tables
+from benchmarks.nnunet.methods import Method, NnUNet, Ours
+from benchmarks.nnunet.runs import run
+from benchmarks.nnunet.task import CONFIGURATIONS, Task
+from benchmarks.options import benchmark_parser
+
+#: Name in the tables -> options of ``caps-med train segmentation``.
+NETWORKS = {
+    "ConvCaps": (),
+    "without capsules": ("--network", "convcaps-plain"),
+    "ConvCaps 3d": ("--dims", "3d"),
+    "BasicUNet": ("--network", "unet", "--learning-rate", "0.002"),
+}
+#: Those that take pictures as well as volumes.
+DEFAULT = [name for name in NETWORKS if name != "ConvCaps 3d"]
+
+
+def main() -> None:
+    """Run what has no result yet, then print the tables."""
+    options = _parser().parse_args()
+    for name in options.tasks if not options.show else ():
+        task = Task.written(name, options.data, options.work)
+        methods: list[Method] = [Ours(title, NETWORKS[title]) for title in options.networks]
+        methods += [NnUNet(options.nnunet, length) for length in options.lengths]
+        for repeat, method in itertools.product(options.repeats, methods):
+            run(task, method, repeat)
+    tables.show(tables.kept())
+
+
+def _parser() -> ArgumentParser:
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--nnunet", type=Path, metavar="DIR", help="environment that has nnU-Net")
+    parser.add_argument("--data", type=Path, help="folder with hippocampus/ and nuclei/")
+    parser.add_argument("--work", type=Path, default=Path("runs/nnunet"), help="for what is made")
+    parser.add_argument(
+        "--tasks", nargs="+", default=list(CONFIGURATIONS), choices=list(CONFIGURATIONS)
+    )
+    parser.add_argument("--networks", nargs="*", default=DEFAULT, choices=list(NETWORKS))
+    parser.add_argument("--lengths", nargs="*", default=["1epoch", "5epochs"], metavar="LENGTH")
+    parser.add_argument("--repeats", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--show", action="store_true", help="train nothing, print the tables")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

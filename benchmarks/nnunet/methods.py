@@ -1,0 +1,167 @@
+"""What is compared: how each is trained, and asked for its predictions."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.nnunet.task import Task
+from benchmarks.processes import COMMAND
+from caps_med.images import read_image
+from training.data import open_dataset
+
+#: Number of the data set in nnU-Net's folders.
+NUMBER = "1"
+
+
+class Method(Protocol):
+    """Something that learns to segment, by commands."""
+
+    @property
+    def name(self) -> str:
+        """In the tables."""
+
+    def train(self, task: Task, repeat: int) -> None:
+        """Train on ``task.trained``."""
+
+    def predict(self, task: Task, repeat: int, out: Path, *, mirrored: bool) -> None:
+        """Write the label maps of ``task.tested`` into a folder.
+
+        Args:
+            mirrored: average over mirror images.
+        """
+
+
+@dataclass(frozen=True)
+class Ours:
+    """caps_med, with the options of a training."""
+
+    name: str
+    options: Sequence[str]
+
+    def train(self, task: Task, repeat: int) -> None:
+        """``caps-med train segmentation``, the repeat is its seed."""
+        call(
+            COMMAND, "train", "segmentation", "--data", task.trained, "--name", self._model(repeat),
+            "--models", task.work / "models", "--runs", task.work / "runs", "--seed", repeat,
+            *self.options,
+        )  # fmt: skip
+
+    def predict(self, task: Task, repeat: int, out: Path, *, mirrored: bool) -> None:
+        """``caps-med segment``."""
+        call(
+            COMMAND, "segment", "--model", self._model(repeat), "--models", task.work / "models",
+            "-i", task.tested / "images", "-o", out, *(("--tta",) if mirrored else ()),
+        )  # fmt: skip
+
+    def _model(self, repeat: int) -> str:
+        return f"{self.name.lower().replace(' ', '-')}-{repeat}"
+
+
+@dataclass(frozen=True)
+class NnUNet:
+    """nnU-Net, planned by itself.
+
+    Attributes:
+        environment: has nnU-Net's commands in ``bin``.
+        length: of the training, as its trainers are called: ``5epochs``.
+    """
+
+    environment: Path
+    length: str
+
+    @property
+    def name(self) -> str:
+        """In the tables."""
+        return f"nnU-Net, {self.length}"
+
+    def train(self, task: Task, repeat: int) -> None:
+        """``nnUNetv2_train``, of the first of its five folds."""
+        if not _raw(task).exists():
+            write_raw(task)
+            self._call(
+                "plan_and_preprocess", task, repeat, "-d", NUMBER, "-c", task.configuration,
+                "-npfp", "1", "-np", "1",
+            )  # fmt: skip
+        self._call("train", task, repeat, NUMBER, task.configuration, "0", *self._trainer)
+
+    def predict(self, task: Task, repeat: int, out: Path, *, mirrored: bool) -> None:
+        """``nnUNetv2_predict``."""
+        self._call(
+            "predict", task, repeat, "-i", _raw(task) / "imagesTs", "-o", out, "-d", NUMBER,
+            "-c", task.configuration, "-f", "0", "-npp", "1", "-nps", "1",
+            *(() if mirrored else ("--disable_tta",)), *self._trainer,
+        )  # fmt: skip
+
+    @property
+    def _trainer(self) -> Sequence[str]:
+        return ("-tr", f"nnUNetTrainer_{self.length}", "-device", "cpu")
+
+    def _call(self, command: str, task: Task, repeat: int, *options: str | Path) -> None:
+        folders = {"raw": "raw", "preprocessed": "preprocessed", "results": f"results-{repeat}"}
+        home, binaries = _home(task), self.environment.resolve() / "bin"
+        call(
+            binaries / f"nnUNetv2_{command}", *options,
+            **{f"nnUNet_{name}": str(home / own) for name, own in folders.items()},
+            nnUNet_n_proc_DA="1" if command == "plan_and_preprocess" else "0",
+            PATH=f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        )  # fmt: skip
+
+
+def _home(task: Task) -> Path:
+    return task.work / "nnunet"
+
+
+def _raw(task: Task) -> Path:
+    return _home(task) / "raw" / f"Dataset{int(NUMBER):03}_{task.name}"
+
+
+def write_raw(task: Task) -> None:
+    """The images in nnU-Net's layout."""
+    for folder, part in ((task.trained, "Tr"), (task.tested, "Ts")):
+        images, labels = (_raw(task) / f"{kind}{part}" for kind in ("images", "labels"))
+        images.mkdir(parents=True)
+        labels.mkdir()
+        for case in open_dataset(folder).cases:
+            image, label = case.images[0].path, case.label.path
+            ending = "".join(image.suffixes)
+            shutil.copy(image, images / f"{case.name}_0000{ending}")
+            shutil.copy(label, labels / f"{case.name}{ending}")
+    seen = {
+        int(i) for file in (_raw(task) / "labelsTr").iterdir() for i in np.unique(labels_in(file))
+    }
+    described = {
+        "channel_names": {"0": "image"},
+        "labels": {"background": 0, **{f"label {i}": i for i in sorted(seen - {0})}},
+        "numTraining": len(list((_raw(task) / "labelsTr").iterdir())),
+        "file_ending": ending,
+    }
+    (_raw(task) / "dataset.json").write_text(json.dumps(described))
+
+
+def labels_in(file: Path) -> NDArray[Any]:
+    """The labels of a label map, by pixel."""
+    return read_image(file, kind="labels").array
+
+
+def call(*command: str | Path | int, **environment: str) -> None:
+    """Run a command to its end on one thread.
+
+    Raises:
+        subprocess.CalledProcessError: it failed; what it printed is its ``output``.
+    """
+    one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    settings: Mapping[str, str] = {**os.environ, **one_thread, **environment}
+    subprocess.run(
+        [str(part) for part in command], env=settings, check=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
