@@ -17,11 +17,15 @@ import torch
 from torch import Tensor
 
 from benchmarks.segmentation import hippocampus
+from benchmarks.segmentation.batch_augmentation import (
+    BatchAugmentation,
+    ContrastShift,
+    DeviceSamples,
+)
 from benchmarks.segmentation.shifts import SHIFTS, shifted
 from caps_med.networks import SegCaps, SegmentationNetwork, UCaps, one_hot, predicted_classes
 from caps_med.networks.padding import cropped, padded
 from training.atomic import write_text
-from training.batch_augmentation import BatchAugmentation, ContrastShift, DeviceSamples
 from training.data import Sample
 from training.engine.collapse import RESTARTS, Collapsed, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.batch_augmentation import coarser
+from benchmarks.segmentation.batch_augmentation import coarser
 
 #: Image [1, C, *S] in [0, 1], label [1, 1, *S] -> changed ones; the number is the case's.
 Shift = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.batch_augmentation import (
+from benchmarks.segmentation.batch_augmentation import (
     BatchAugmentation,
     ContrastShift,
     DeviceSamples,
