@@ -34,11 +34,8 @@ from benchmarks.options import benchmark_parser
 NETWORKS = {
     "ConvCaps": (),
     "without capsules": ("--network", "convcaps-plain"),
-    "ConvCaps 3d": ("--dims", "3d"),
     "BasicUNet": ("--network", "unet", "--learning-rate", "0.002"),
 }
-#: Those that take pictures as well as volumes.
-DEFAULT = [name for name in NETWORKS if name != "ConvCaps 3d"]
 
 
 def main() -> None:
@@ -61,7 +58,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument(
         "--tasks", nargs="+", default=list(CONFIGURATIONS), choices=list(CONFIGURATIONS)
     )
-    parser.add_argument("--networks", nargs="*", default=DEFAULT, choices=list(NETWORKS))
+    parser.add_argument("--networks", nargs="*", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--lengths", nargs="*", default=["1epoch", "5epochs"], metavar="LENGTH")
     parser.add_argument("--repeats", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--show", action="store_true", help="train nothing, print the tables")

@@ -254,11 +254,13 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
         whole = request.folds and file.exists()
         return request.folder.read_recipe(task.recipe, file) if whole else saved
     dims, values = request.dims or dims_of(overrides), dict[str, Any]()
+    device = distributed.device()
     if model := request.overrides.get("start_from"):
         card = ModelRepository(request.models).find(model).card
         dims = dims or _dims_of(card)
         values.update(task.recipe.values_of(card.network))
-    planned = task.plan(dataset, distributed.device(), dims, plane_of(overrides))
+        values.update(task.continued.get(device.type, {}))
+    planned = task.plan(dataset, device, dims, plane_of(overrides))
     return build_recipe(task.recipe, [planned, values, overrides])
 
 

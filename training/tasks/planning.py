@@ -45,16 +45,23 @@ LARGEST_BATCH = {"cpu": 4, "cuda": 16}
 SMALLEST_CROP, LARGER_CROP = {2: 48, 3: 32}, 64
 #: Largest crop edge of pictures for a generator.
 SYNTHESIS_CROP = 64
-#: Epochs and steps per epoch; on a CPU some minutes.
-LENGTH = {"cpu": (25, 25), "cuda": (60, 100)}
+#: Epochs and steps per epoch by kind of device, in 2-D and in 3-D; on a CPU 5 to 20 minutes.
+LENGTH = {
+    ("cpu", 2): (50, 50),
+    ("cuda", 2): (60, 100),
+    ("cpu", 3): (50, 25),
+    ("cuda", 3): (60, 100),
+}
+#: Of a training that starts from the weights of a model, by kind of device, where it is shorter.
+CONTINUED = {"cpu": {"epochs": 25, "steps": 25}}
 #: Slices that are this many pixels apart are not used as neighbours.
 THICK = 3.0
 #: With a smaller share of labelled voxels, half of the crops are drawn around labels.
 RARE = 0.1
-#: Of images drawn from label maps: their normalization, and how many times as many steps an epoch
-#: has, since no image is seen twice.
+#: Of images drawn from label maps: their normalization, and epochs and steps, of which there are
+#: more, since no image is seen twice.
 RANDOM_NORMALIZATION = Normalization(ranks=True)
-RANDOM_LENGTH = 4
+RANDOM_LENGTH = {"cpu": (50, 100), "cuda": (60, 400)}
 #: Below this intensity an image is a CT in Hounsfield units.
 AIR = -500
 #: Black and white of 8 bits.
@@ -151,8 +158,8 @@ def plan(
         card: of the data set, its sizes and spacings in the plane of the slices.
         device: on which is trained.
         dims: ``2d``, ``2.5d`` or ``3d``; None chooses: pictures and thick slices alone (2d), slices
-            with a neighbour on each side (2.5d), or, on a GPU, whole volumes (3d) where voxels are
-            about as deep as wide.
+            with a neighbour on each side (2.5d), or volumes (3d) that are small, on a GPU also
+            large ones.
         sides: whether labels are told apart by their side of the body, so that no crop may be
             mirrored left to right.
     """
@@ -160,7 +167,7 @@ def plan(
     spatial = 3 if dims == "3d" else 2
     crop = _crop(card, device, spatial)
     shares = {0: 0.0, **{each.label: each.share for each in card.classes}}  # some label all
-    epochs, steps = LENGTH[device.type]
+    epochs, steps = LENGTH[device.type, spatial]
     return {
         "preparation": Preparation(
             normalization=normalization(card),
@@ -198,7 +205,7 @@ def plan_random(
     edges = [median(one.labels.shape[axis] for one in data.stacks) for axis in range(3)]
     smallest = LARGER_CROP if spatial == 2 else SMALLEST_CROP[3]
     crop = _crop_within(min(edges[-spatial:]), device, spatial, smallest)
-    epochs, steps = LENGTH[device.type]
+    epochs, steps = RANDOM_LENGTH[device.type]
     sides = _have_sides(data, data.scheme.names)
     return {
         "preparation": Preparation(
@@ -210,7 +217,7 @@ def plan_random(
         "crop": crop,
         **_batch(crop, spatial, device),
         "epochs": epochs,
-        "steps": RANDOM_LENGTH * steps,
+        "steps": steps,
     }
 
 
@@ -312,8 +319,10 @@ def _dims(card: DataCard, device: torch.device) -> str:
     between, row, column = card.spacing_mm.median
     if between > THICK * max(row, column):
         return "2d"
-    deep = min(card.sizes.median) >= LARGEST_CROP["cuda", 3]
-    return "3d" if device.type == "cuda" and deep else "2.5d"
+    least, most = min(card.sizes.median), max(card.sizes.median)
+    small = least >= SMALLEST_CROP[3] and most <= LARGEST_CROP["cuda", 3]
+    large = device.type == "cuda" and least >= LARGEST_CROP["cuda", 3]
+    return "3d" if small or large else "2.5d"
 
 
 def _spacing(card: DataCard) -> tuple[float, float] | None:

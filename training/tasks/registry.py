@@ -7,7 +7,7 @@ entry below adds what surrounds the recipe; `training.tasks.opening` opens its d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,6 +20,7 @@ from training.tasks.classification.recipe import ClassificationRecipe
 from training.tasks.classification.train import train_classification
 from training.tasks.evaluating import Part, Request
 from training.tasks.planning import (
+    CONTINUED,
     load_samples,
     load_segmentation,
     plan_for,
@@ -46,6 +47,7 @@ class Task:
         report: writes a report of a finished training, with scores on what each of its networks has
             not seen; None for none.
         options: of ``caps-med evaluate``, those that models of the task take and not all others do.
+        continued: kind of device -> recipe values of a training that starts from a model's weights.
     """
 
     recipe: type[Recipe]
@@ -55,6 +57,7 @@ class Task:
     evaluate: Callable[[Request], list[Part]]
     report: Callable[..., Any] | None = None
     options: tuple[str, ...] = ()
+    continued: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -81,6 +84,7 @@ TASKS: Registry[Task] = Registry("caps_med.training_tasks", {
         SegmentationRecipe, plan_for, load_segmentation, train_segmentation, evaluate_segmentation,
         _segmentation_report,
         options=("tolerance", "predictions", "tta", "binary", "instances", "ignore_label"),
+        continued=CONTINUED,
     ),
     "synthesis": Task(
         SynthesisRecipe, plan_synthesis_for, load_samples, train_synthesis, evaluate_synthesis,

@@ -96,7 +96,7 @@ class SegmentationRecipe(CropRecipe):
         randomization: of label maps alone: how the images are drawn; None for labelled images.
         scheme: of label maps alone: what their ids mean.
         precision: of convolutions on a processor; None is ``bfloat16`` where the processor computes
-            faster in it, for slices and the networks of which it is known to give the same Dice
+            faster in it, for the networks of which it is known to give the same Dice
             (`training.tasks.segmentation_networks.Choice`). A GPU uses mixed precision.
         whole_batches: whether a processor computes the crops of a batch at once, which takes less
             time, rather than one after another.
@@ -222,7 +222,7 @@ class SegmentationRecipe(CropRecipe):
             chosen = device.type == "cpu" and suits and large
             values["small_crops"] = SMALL_CROPS if chosen else 0.0
         if self.precision is None and device.type == "cpu":
-            known = CHOICES[self.network].in_bfloat16 and source.spatial_dims == 2
+            known = CHOICES[self.network].in_bfloat16
             values["precision"] = chosen_precision(None, device, known)
         if self.validated is None and source.validation:
             values["validated"] = self.affordable(source.validation, VALIDATED)

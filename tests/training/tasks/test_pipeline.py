@@ -407,6 +407,41 @@ def test_what_follows_from_volumes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("size", "on_cpu", "on_gpu"),
+    [
+        ((35, 50, 35), (3, 0), (3, 0)),
+        ((20, 50, 35), (2, 1), (2, 1)),
+        ((60, 80, 60), (2, 1), (2, 1)),
+        ((180, 220, 180), (2, 1), (3, 0)),
+    ],
+)
+def test_small_volumes_are_learned_in_three_dimensions_and_on_a_gpu_large_ones(
+    size: tuple[int, int, int],
+    on_cpu: tuple[int, int],
+    on_gpu: tuple[int, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = open_dataset(write_volumes(tmp_path, 3)).card
+    assert card is not None
+    card = card.model_copy(update={"sizes": card.sizes.model_copy(update={"median": size})})
+    monkeypatch.setattr(planning, "_memory", lambda device: 2**33)
+    for device, expected in ((CPU, on_cpu), (torch.device("cuda"), on_gpu)):
+        planned = plan(card, device)["preparation"]
+        assert (planned.spatial_dims, planned.neighbours) == expected
+
+
+def test_a_training_that_starts_from_a_model_is_shorter(discs: Path, tmp_path: Path) -> None:
+    assert train(request(discs, tmp_path), Console(quiet=True)) is not None
+    length = planning.LENGTH["cpu", 2]
+    for values, planned in (({}, length), ({"start_from": "model@1"}, (25, 25))):
+        asked = request(discs, tmp_path, runs=tmp_path / str(planned))
+        kept = {k: v for k, v in asked.overrides.items() if k not in ("epochs", "steps")}
+        recipe = prepare(replace(asked, overrides=kept | values), Console(quiet=True)).recipe
+        assert (recipe.epochs, recipe.steps) == planned
+
+
+@pytest.mark.parametrize(
     ("plane", "spacing", "edges"),
     [
         ("axial", (1.0, 1.0), (36, 40)),
