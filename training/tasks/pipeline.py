@@ -247,7 +247,7 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
     dataset = request.dataset
     fields = task.recipe.model_fields
     known = {name: value for name, value in dataset.recipe_values.items() if name in fields}
-    overrides = {**known, **request.overrides}
+    overrides = {**request.overrides, **known}  # a recipe file may be of a run on other data
     if request.resume:
         file = request.folder.planned  # which runs of older versions lack
         saved = request.first_folder.saved(task.recipe, _with_dims(request, overrides), file)

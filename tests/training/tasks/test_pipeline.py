@@ -741,6 +741,15 @@ def test_volumes_are_not_resumed_in_other_dimensions(tmp_path: Path) -> None:
         prepare(request(data, tmp_path, dims="3d", resume=True), Console(quiet=True))
 
 
+def test_the_recipe_of_other_data_does_not_name_them(discs: Path, tmp_path: Path) -> None:
+    """As of ``--recipe runs/OTHER/recipe.json``: the model's card would tell of data not seen."""
+    overrides = {"data": "elsewhere", "ignored": 7}
+    asked = request(discs, tmp_path, overrides=overrides)
+    recipe = prepare(asked, Console(quiet=True)).recipe
+    assert isinstance(recipe, SegmentationRecipe)
+    assert (recipe.data, recipe.ignored) == (str(discs), None)
+
+
 def test_what_one_fold_has_trained_is_not_mixed_with_a_new_start(
     discs: Path, tmp_path: Path
 ) -> None:
