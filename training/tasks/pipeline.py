@@ -261,19 +261,26 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
         values.update(task.recipe.values_of(card.network))
         values.update(task.continued.get(device.type, {}))
     planned = task.plan(dataset, device, dims, plane_of(overrides))
-    return build_recipe(task.recipe, [planned, values, overrides])
+    return build_recipe(task.recipe, [planned, values, _with_dims(request, overrides)])
 
 
 def _with_dims(request: TrainRequest, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     """The recipe values that a request asks for, with those that follow from its `dims`.
 
+    These take precedence over values of other `dims`, as those of a recipe file may be.
+
     Raises:
         InvalidParameter: there are no such `dims`.
     """
     dataset = request.dataset
-    if request.dims is None or (isinstance(dataset, Dataset) and dataset.load is not None):
+    files = isinstance(dataset, LabelMapData) or (
+        isinstance(dataset, Dataset) and dataset.load is None
+    )
+    if request.dims is None or not files:
         return overrides
-    return merged({"preparation": taken_as(request.dims)}, overrides)
+    taken = {"preparation": taken_as(request.dims)}
+    same = dims_of(overrides) == request.dims  # 2.5d, say, with two neighbours on each side
+    return merged(taken, overrides) if same else merged(overrides, taken)
 
 
 def _dims_of(card: ModelCard) -> str:

@@ -498,6 +498,10 @@ def test_how_volumes_are_taken_may_be_a_recipe_value(pairs: Pairs, tmp_path: Pat
     assert planned(data, volumes).neighbours == 0
     with pytest.raises(InvalidParameter, match=r"neighbours=1: .* whole volumes .* have none"):
         planned(data, {**volumes, "neighbours": 1})
+    for values, dims in (({"spatial_dims": 2, "neighbours": 1}, "3d"), (volumes, "2.5d"),
+                         ({"spatial_dims": 2, "neighbours": 1}, "2d")):  # fmt: skip
+        assert planned(data, values, dims) == planned(data, {}, dims), "as of another run's recipe"
+    assert planned(data, {"neighbours": 2}, "2.5d").neighbours == 2
     LAYOUTS["images and labels"](tmp_path / "pictures", pairs)
     for values in (volumes, {"neighbours": 1}):
         with pytest.raises(InvalidParameter, match="the data are pictures"):
