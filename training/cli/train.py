@@ -424,7 +424,7 @@ def _requested(task: str, options: Mapping[str, Any]) -> TrainRequest:
     elif "instances" in options:
         instances = options["instances"] or overrides.pop("instances", None)
         ignored = options.get("ignore_label")
-        if ignored is None:
+        if ignored is None and "ignore_label" in options:  # generators learn every id
             ignored = overrides.pop("ignored", None)
         understood = Understanding(
             interpretation_of(

@@ -128,3 +128,10 @@ def test_ctrl_c_while_the_report_is_written_names_the_model_that_is_published(
 def test_label_maps_alone_are_learned_as_a_whole(option: str, value: str, pictures: Path) -> None:
     answer = trained(pictures, "--randomize", f"--{option}", value)
     assert f"--{option} and --randomize exclude each other" in str(answer.exception)
+
+
+def test_generators_have_no_id_of_what_is_not_labelled(pictures: Path) -> None:
+    """Before the training: it ended after the last epoch, in statistics of the label maps."""
+    options = ("--data", str(pictures), "--name", "mine", "--runs", str(pictures.parent / "runs"))
+    answer = CliRunner().invoke(train, ["synthesis", *options, "--set", "ignored=1"])
+    assert "ignored: there is no such value" in str(answer.exception)
