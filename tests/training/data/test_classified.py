@@ -132,6 +132,8 @@ def test_images_of_one_patient_stay_together() -> None:
     assert len(set(zip(groups, folds, strict=True))) == 20
     with pytest.raises(InvalidParameter, match="folds=21: only 20 images or patients"):
         folds_of(strata, groups, 21, seed=1)
+    with pytest.raises(InvalidParameter, match="folds=1: at least 2 are needed"):
+        folds_of(strata, groups, 1, seed=1)
 
 
 def test_of_few_patients_one_is_held_out() -> None:

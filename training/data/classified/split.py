@@ -79,10 +79,12 @@ def folds_of(strata: Indices, groups: Sequence[str], count: int, seed: int) -> I
     """The fold that each image is held out in, ``[N]``, 0 to `count` - 1.
 
     Raises:
-        InvalidParameter: fewer groups than folds, or fewer images in every class.
+        InvalidParameter: fewer than two folds, or groups than folds, or images in every class.
     """
     from sklearn.model_selection import StratifiedGroupKFold
 
+    if count < 2:
+        raise InvalidParameter(f"folds={count}: at least 2 are needed, 0 trains a single network")
     numbers = group_numbers(groups)
     most = _most_folds(strata, numbers)
     if most < count:
