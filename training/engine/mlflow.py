@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ VARIABLE = "MLFLOW_TRACKING_URI"
 EXPERIMENT = "caps_med"
 #: Characters of a recipe's value that every MLflow server accepts.
 _MAX_LENGTH = 250
+#: What a name may not have: names of classes are in those of scores.
+_NOT_IN_NAMES = re.compile(r"[^\w.-]")
 
 
 class MLflowTracker:
@@ -81,7 +84,7 @@ class MLflowTracker:
 
         now, epoch = int(1000 * time.time()), trainer.state.epoch
         metrics = [
-            Metric(name.replace(" ", "_"), value, now, epoch)
+            Metric(_NOT_IN_NAMES.sub("_", name), value, now, epoch)
             for name, value in trainer.state.metrics.items()
         ]
         self._client.log_batch(self._run, metrics=metrics)

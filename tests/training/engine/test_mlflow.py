@@ -41,7 +41,8 @@ def reported(folder: RunFolder, epochs: range) -> str:
 
     @trainer.on(Events.EPOCH_COMPLETED)  # type: ignore[untyped-decorator]
     def validate(engine: Engine) -> None:
-        scores = {"loss": 0.5, "score": 0.1 * engine.state.epoch, "dice grey": 0.7}
+        scores = {"loss": 0.5, "score": 0.1 * engine.state.epoch, "dice grey": 0.7,
+                  "dice tumour (core) + rim/": 0.6}  # fmt: skip
         engine.state.metrics.update(scores)
 
     printed = io.StringIO()
@@ -62,6 +63,7 @@ def test_recipe_and_scores_are_logged_and_a_resumed_run_continues(
     assert (run.info.run_name, run.info.status) == ("mine", "FINISHED")
     assert run.data.params["epochs"] == "2"
     assert run.data.metrics["dice_grey"] == 0.7
+    assert run.data.metrics["dice_tumour__core____rim_"] == 0.6, "MLflow refuses ( ) + /"
     history = client.get_metric_history(run.info.run_id, "score")
     assert [(point.step, point.value) for point in history] == [(1, 0.1), (2, 0.2)]
 
