@@ -47,9 +47,9 @@ class Parts:
 
 
 def test_groups(dataset: Dataset) -> frozenset[str]:
-    """Every fifth group, at least two, evenly spaced."""
+    """Every fifth group, at least two, evenly spaced; none of data without cases."""
     groups = dataset.groups
-    count = max(_LEAST_TEST, len(groups) // HELD_OUT)
+    count = max(_LEAST_TEST, len(groups) // HELD_OUT) if groups else 0
     return frozenset(groups[(2 * k + 1) * len(groups) // (2 * count)] for k in range(count))
 
 

@@ -415,6 +415,13 @@ def test_the_benefit_is_measured_on_images_that_no_model_has_seen(compared: Comp
     assert "real and synthetic images" in html
 
 
+def test_of_data_without_cases_none_are_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    config = AugmentConfig(data=str(tmp_path / "notes"), count=1, train_segmenter=True)
+    with pytest.raises(InvalidInput, match="the layout is not supported"):
+        augment(config, tmp_path / "out", None, QUIET)
+
+
 def test_a_run_does_not_go_on_with_other_data(compared: Compared) -> None:
     """With two cases more, others are set aside: some that the models were trained on."""
     config = compared.result.config
