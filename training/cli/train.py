@@ -558,10 +558,12 @@ def _refuse_image_options(options: Mapping[str, Any]) -> None:
 
 
 def _print_how_to_resume(run: Path, command: str) -> None:
-    kept = any(run.rglob("checkpoint.pt"))
-    print_line(
-        console,
-        f"stopped; the last whole epoch is kept, continue with: {command} --resume"
-        if kept
-        else f"stopped before the end of the first epoch; start again with: {command}",
-    )
+    from training.cluster.trials import TrialsFolder
+
+    if any(run.rglob("checkpoint.pt")):
+        said = f"stopped; the last whole epoch is kept, continue with: {command} --resume"
+    elif TrialsFolder(run).record.exists():  # of a search that is not begun twice
+        said = f"stopped before the end of the first epoch; continue with: {command} --resume"
+    else:
+        said = f"stopped before the end of the first epoch; start again with: {command}"
+    print_line(console, said)

@@ -15,7 +15,9 @@ from caps_med.cli import progress as cli_progress
 from tests.training.data.pairs import draw_pairs, two_folders
 from tests.waiting import until
 from training.cli.train import train
+from training.cluster.trials import TrialsFolder
 from training.data import Preparation
+from training.tasks.pipeline import TrainRequest
 
 
 @pytest.fixture
@@ -103,6 +105,23 @@ def test_ctrl_c_while_data_are_prepared_leaves_nothing(
     assert result.exit_code == 130
     assert "stopped before the end of the first epoch; start again with:" in result.output
     assert not (pictures.parent / "runs" / "mine").exists()
+
+
+def test_ctrl_c_in_the_first_epoch_of_a_search_says_how_to_continue_it(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command without ``--resume`` is refused, as there is a search already."""
+
+    def pressed(request: TrainRequest, *_: object) -> None:
+        TrialsFolder(request.folder.path).start([{"crop": 64}], resume=False)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("training.cli.train._train_side_by_side", pressed)
+    result = trained(pictures, "--tune", "1")
+    assert result.exit_code == 130
+    said = " ".join(result.stdout.split())
+    assert said.startswith("stopped before the end of the first epoch; continue with:")
+    assert said.endswith("--resume")
 
 
 def test_ctrl_c_while_the_report_is_written_names_the_model_that_is_published(
