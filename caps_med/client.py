@@ -32,6 +32,8 @@ Content = str | Path | bytes
 Progress = Callable[[dict[str, Any]], None]
 #: Seconds between two polls of a job.
 PAUSE = 0.5
+#: The key has sent too many requests, or the service is busy: with a time after which to ask again.
+_LATER = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
 
 
 class ServiceError(Exception):
@@ -298,12 +300,14 @@ class Client:
         Raises:
             TimeoutError: it is not finished within `seconds`.
         """
-        end = time.monotonic() + seconds
-        while (job := self.job(identity))["state"] not in ("succeeded", "failed", "cancelled"):
+        url, end = route("training-jobs", identity), time.monotonic() + seconds
+        while True:
+            job: dict[str, Any] = self._patiently("GET", url).json()
+            if job["state"] in ("succeeded", "failed", "cancelled"):
+                return job
             if time.monotonic() > end:
                 raise TimeoutError(f"job {identity} is still {job['state']}")
             time.sleep(PAUSE)
-        return job
 
     def follow(self, identity: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events of a job as they come: (job | log | picture | end, content)."""
@@ -348,15 +352,32 @@ class Client:
         url = route("inference-jobs", identity)
         try:
             while True:
-                job = self._json("GET", url)
+                job = self._patiently("GET", url).json()
                 if progress is not None:
                     progress(job)
                 if job["state"] in ("succeeded", "failed"):
-                    return self._send("GET", route("inference-jobs", identity, "result")).content
+                    break
                 time.sleep(PAUSE)
-        finally:
+            content = self._patiently("GET", route("inference-jobs", identity, "result")).content
+        except BaseException:
             with suppress(httpx.HTTPError):
                 self._http.delete(url)
+            raise
+        with suppress(httpx.HTTPError, ServiceError):
+            self._patiently("DELETE", url)
+        return content
+
+    def _patiently(self, method: str, url: str) -> httpx.Response:
+        """The answer to a request about a job, sent again as often as the service is busy or the
+        key has sent too many: the polls count towards its rate, as the work of the job does.
+        """
+        while True:
+            try:
+                return self._send(method, url)
+            except ServiceError as error:
+                if error.status not in _LATER or error.retry_after is None:
+                    raise
+                time.sleep(max(PAUSE, error.retry_after))
 
     def _json(self, method: str, url: str) -> dict[str, Any]:
         found: dict[str, Any] = self._send(method, url).json()

@@ -155,3 +155,20 @@ def test_a_busy_service_is_asked_again_when_it_says(
     with service.client(tries=2) as client, pytest.raises(ServiceError, match="503 told"):
         service.outcomes = [busy]
         call(client)
+
+
+@pytest.mark.parametrize("later", [problem(429, **{"Retry-After": "7"}),
+                                   problem(503, **{"Retry-After": "7"})], ids=repr)  # fmt: skip
+def test_a_job_is_waited_for_whatever_rate_the_key_has(
+    later: httpx.Response, pauses: list[float]
+) -> None:
+    """The polls count towards the rate; one too many cancelled the job, whose work was lost."""
+    accepted = httpx.Response(202, json={"id": "1"})
+    content = httpx.Response(200, content=b"labels")
+    service = Service(accepted, later, FINE, later, content, later, httpx.Response(204))
+    with service.client() as client:
+        assert WAIT(client) == b"labels"
+        assert [r.method for r in service.requests] == ["POST", *["GET"] * 4, *["DELETE"] * 2]
+        service.outcomes = [later, FINE]
+        assert client.wait("1")["state"] == "succeeded"
+    assert pauses == [7] * 4
