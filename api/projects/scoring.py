@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from anyio import to_thread
 
+from api.decoding.decoder import NoDecoder
 from api.engine import Engine, costs
 from api.problems import Refusal
 from api.projects.images import ProjectImages
@@ -19,7 +20,8 @@ from api.projects.retrying import retry_while_full
 from api.projects.store import ProjectStore
 from api.projects.strategies import score_of
 from caps_med.errors import CapsMedError
-from caps_med.inference import ImageUncertainty
+from caps_med.images import MedicalImage
+from caps_med.inference import ImageUncertainty, Model
 from caps_med.inference.passes import cancelled_unless
 
 log = logging.getLogger("caps_med.projects")
@@ -69,15 +71,18 @@ class Scoring:
                 pose = np.asarray(found.descriptor, np.float32).tobytes()
             except CapsMedError as error:
                 log.warning("an image of project %s has no scores: %s", project.id, error.code)
-            except (OSError, sqlite3.Error):  # of no image: it is tried again
+            except (OSError, sqlite3.Error, NoDecoder):  # of no image: it is tried again
                 raise
             except Exception:  # one image holds up no other
                 log.exception("an image of project %s has no scores", project.id)
         await to_thread.run_sync(lambda: self._store.set_score(project, image, uncertainty, pose))
 
     async def _computed(self, project: Project, image: Image) -> ImageUncertainty:
-        model = await self._engine.load(project.model)
-        decoded = await retry_while_full(self._engine, lambda: self._images.decoded(image, model))
+        async def read() -> tuple[Model, MedicalImage]:
+            model = await self._engine.load(project.model)
+            return model, await self._images.decoded(image, model)
+
+        model, decoded = await retry_while_full(self._engine, read)
 
         def scored() -> ImageUncertainty:
             with cancelled_unless(lambda: True, self._engine.give_way):

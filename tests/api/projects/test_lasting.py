@@ -14,7 +14,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from api.budget import Budget
+from api.budget import Budget, Busy, Cost
+from api.decoding.decoder import NoDecoder
+from api.engine import costs
 from api.jobs.job import Job, Options
 from api.jobs.service import Jobs
 from api.metrics import Metrics
@@ -32,6 +34,7 @@ from api.projects.service import Projects
 from api.projects.store import ProjectStore
 from api.settings import Settings
 from caps_med.errors import InputTooLarge
+from caps_med.images import MedicalImage
 from tests.api.running import run_async
 from tests.waiting import PATIENCE
 
@@ -245,6 +248,46 @@ def test_projects_take_turns_at_scoring(
     monkeypatch.setattr(scoring, "_computed", fails)
     during(scoring.run(), over)
     assert "".join(order) == "abcaa"
+
+
+@pytest.mark.parametrize("trouble", [Busy("m@1", 64, 0), NoDecoder("none starts")], ids=repr)
+def test_an_image_is_scored_after_what_is_not_its_fault(
+    store: ProjectStore, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    """A full queue of its model, or no process to decode it in: it stayed without scores."""
+    monkeypatch.setattr(scoring_module, "PAUSE", 0.01)
+    monkeypatch.setattr(costs, "uncertainty", lambda *_: Cost())
+    image = image_of(store, project_of(store, "a"), 1)
+    troubles = [trouble]
+    found = SimpleNamespace(entropy=0.5, flips=None, members=None, descriptor=[0.0])
+
+    class Engine:
+        budget = Budget(2**20)
+        give_way = staticmethod(lambda: None)
+
+        async def load(self, _: str) -> object:
+            if troubles:
+                raise troubles.pop()
+            return SimpleNamespace(uncertainty=lambda _: found)
+
+        async def in_background(self, work: Any, _: Cost) -> object:  # noqa: ANN401
+            return work()
+
+    async def decoded(*_: object) -> MedicalImage:
+        return MedicalImage(np.zeros((1, 8, 8), np.uint8))
+
+    images = cast(Any, SimpleNamespace(decoded=decoded))
+    scoring = Scoring(store, cast(Any, Engine()), images)
+
+    async def scored() -> float | None:
+        running = asyncio.create_task(scoring.run())
+        async with asyncio.timeout(PATIENCE):
+            while not ((kept := store.image(image.project, image.id)) and kept.scored):
+                await asyncio.sleep(0.01)
+        running.cancel()
+        return kept.uncertainty
+
+    assert run_async(scored()) == 0.5
 
 
 def test_images_without_scores_are_found_by_an_index(store: ProjectStore) -> None:
