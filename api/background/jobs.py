@@ -235,7 +235,9 @@ class InferenceJobs:
     async def _result(self, job: InferenceJob) -> object:
         work = job.work
         cost = Cost() if work is None else work.call.cost(work.model)
-        result = await self._engine.in_background(lambda: self._compute(job), cost)
+        result = await self._engine.in_background(
+            lambda: self._compute(job), cost, lambda: job.wanted
+        )
         if work is None or not job.wanted:
             raise Cancelled
         return await work.completed(result)

@@ -29,7 +29,7 @@ from api.tracing import span
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.images import Kind, MedicalImage, read_channels
 from caps_med.inference import Model
-from caps_med.inference.passes import cancelled_unless
+from caps_med.inference.passes import Cancelled, cancelled_unless
 
 log = logging.getLogger("caps_med.api")
 
@@ -180,16 +180,24 @@ class Engine:
         with span("predict", model=reference):
             return await self._queues[reference].submit(model, call, current())
 
-    async def in_background(self, work: Callable[[], T], cost: Cost) -> T:
+    async def in_background(
+        self, work: Callable[[], T], cost: Cost, wanted: Callable[[], bool] = lambda: True
+    ) -> T:
         """Run long work with networks, which calls `give_way` between two passes.
 
         It begins when there is memory for it.
 
+        Args:
+            wanted: whether to wait for that any longer.
+
         Raises:
             InputTooLarge: there never will be.
+            Cancelled: it is not wanted any more.
         """
         with self.budget.claim() as claim, self.metrics.seconds.labels("background").time():
             while True:
+                if not wanted():
+                    raise Cancelled
                 try:
                     claim.add(cost.held + cost.working)  # kept while it gives way
                     break

@@ -293,6 +293,17 @@ def test_the_deadline_of_a_job_is_its_own(models: Path, sliced: bytes) -> None:
             assert gate.passes == 1
 
 
+def test_a_job_that_waits_for_memory_ends_in_time(models: Path, sliced: bytes) -> None:
+    """Or when it is deleted; it kept its place, its input and the jobs behind it waiting."""
+    with serve(models, inference_job_seconds=3) as server, server.engine.budget.claim() as others:
+        others.add(server.engine.budget.total - 8 * 2**20)  # room for the requests alone
+        running, waiting = submit(server, sliced), submit(server, sliced)
+        assert job_of(server, running)["state"] == "running"
+        until(lambda: held(server) == {"failed": 2}, 60)
+        for accepted in (running, waiting):
+            assert job_of(server, accepted)["code"] == "deadline_exceeded"
+
+
 def test_results_are_forgotten(models: Path, sliced: bytes) -> None:
     with serve(models, inference_job_keep_seconds=0.5) as server:
         accepted = submit(server, sliced)
