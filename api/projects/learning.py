@@ -227,6 +227,8 @@ class Learning:
             before = await self._scored(project, one.base, held_out)
             after = await self._scored(project, model, held_out)
         except (CapsMedError, Refusal) as error:
+            if await to_thread.run_sync(self._is_one_deleted, held_out):
+                return  # it is evaluated anew, on those that are left
             why = f"the new model could not be evaluated: {type(error).__name__}"
             await self._end(one, "failed", why)
             return
@@ -244,6 +246,11 @@ class Learning:
             )
         )
         self._scoring.wake()
+
+    def _is_one_deleted(self, held_out: Mapping[str, Sequence[Image]]) -> bool:
+        """Whether there is one of these images no more."""
+        images = (image for of_group in held_out.values() for image in of_group)
+        return any(self._store.image(image.project, image.id) is None for image in images)
 
     async def _scored(
         self, project: Project, model: str, held_out: Mapping[str, Sequence[Image]]

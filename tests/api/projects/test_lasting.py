@@ -20,12 +20,13 @@ from api.engine import costs
 from api.jobs.job import Job, Options
 from api.jobs.service import Jobs
 from api.metrics import Metrics
-from api.problems import Refusal
+from api.problems import IMAGE_NOT_FOUND, Refusal
 from api.projects import learning as learning_module
 from api.projects import scoring as scoring_module
 from api.projects import store as store_module
 from api.projects.caller import Caller
 from api.projects.choice import LEASE_SECONDS, Choice
+from api.projects.evaluation import Scores
 from api.projects.files import sweep
 from api.projects.learning import Learning
 from api.projects.records import CANCELLED, Image, LabelVersion, Project, Round
@@ -62,6 +63,15 @@ def image_of(store: ProjectStore, project: Project, number: int) -> Image:
     )  # fmt: skip
     (added,) = store.add_images([(image, 0.5)])
     return added
+
+
+def correct(store: ProjectStore, image: Image) -> None:
+    """Give an image a label map by a person."""
+    assert store.add_label(image, LabelVersion(
+        image=image.id, version=1, kind="correction", author="anna", model=None, created=0.0,
+        parent=None, changed=None, edited=None, file=f"{image.id}-1.png", bytes=1, sha256="",
+        ids=(0, 1),
+    ))  # fmt: skip
 
 
 def round_of(project: Project, number: int = 1) -> Round:
@@ -127,11 +137,7 @@ def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
     project = project_of(store, "a")
     for number in range(2):
         image = image_of(store, project, number)
-        assert store.add_label(image, LabelVersion(
-            image=image.id, version=1, kind="correction", author="anna", model=None, created=0.0,
-            parent=None, changed=None, edited=None, file=f"{number}.png", bytes=1, sha256="",
-            ids=(0, 1),
-        ))  # fmt: skip
+        correct(store, image)
     asked, left = Event(), Event()
 
     def write(folder: Path, *_: object) -> list[str]:
@@ -208,6 +214,42 @@ def test_a_round_that_cannot_be_followed_holds_up_no_other(
     during(learning.run(), followed)
     assert asked.count("a1") == 1  # and not at every look
     assert caplog.text.count("cannot be followed") == 1
+
+
+def test_a_held_out_image_that_is_deleted_while_models_are_compared_costs_no_round(
+    store: ProjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are compared anew, on the others."""
+    project = project_of(store, "a")
+    images = [image_of(store, project, number) for number in range(3)]
+    for image in images:
+        correct(store, image)
+    one, compared = round_of(project), []
+    store.add_round(one, [image.id for image in images[:2]], [images[2].id])
+
+    async def scores(*given: Any) -> Scores:  # noqa: ANN401
+        compared.append(given[-1])
+        if len(compared) == 2:  # of the new model
+            store.delete_image(images[0])
+            raise Refusal(IMAGE_NOT_FOUND, "this image has been deleted")
+        return Scores([{"disc": 0.5}], ["x"])
+
+    async def promote(_: str) -> None:
+        return
+
+    monkeypatch.setattr(learning_module, "scores_of", scores)
+    job = SimpleNamespace(state="succeeded", final=True, name="x-a", version=1)
+    jobs, engine = SimpleNamespace(get=lambda _: job), SimpleNamespace(promote=promote)
+    scoring, unused = SimpleNamespace(wake=lambda: None), cast(Any, object())
+    given: Any = (engine, jobs, unused, unused, scoring)
+    learning = Learning(store, *given)
+    run_async(learning._follow(one))
+    (shown,) = store.rounds(project.id)
+    assert (shown.state, shown.message) == ("evaluating", None)
+    run_async(learning._follow(one))
+    (shown,) = store.rounds(project.id)
+    assert (shown.state, shown.model, shown.accepted) == ("finished", "x-a@1", True)
+    assert [len(held_out) for held_out in compared] == [2, 2, 1, 1]
 
 
 def test_an_image_is_held_for_ten_minutes_and_not_for_ever_after_a_clock_is_set_back(
