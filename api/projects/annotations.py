@@ -42,17 +42,31 @@ class Annotations:
         Raises:
             Refusal: a person made the present label map (409).
         """
-        before = await to_thread.run_sync(self._store.label, image.id)
-        _refuse_corrected(before)
+        before = await self._predicted(image)
         if before is not None and before.model == project.model:
             return before, False
         model = await self._engine.load(project.model)
         decoded = await self._images.decoded(image, model)
         answer = await self._engine.predict(model, Segment(decoded))
         found = await self._keep_prediction(project, image, answer, before)
-        if found is None:
+        if found is not None:
+            return found, True
+        present = await self._predicted(image)
+        if present is None or present.model != project.model:
             raise await to_thread.run_sync(self._late, image)
-        return found, True
+        return present, False  # of another request at the same time
+
+    async def _predicted(self, image: Image) -> LabelVersion | None:
+        """The present label map, which a model made, if there is one.
+
+        Raises:
+            Refusal: a person made it (409).
+        """
+        present = await to_thread.run_sync(self._store.label, image.id)
+        if present is not None and present.kind != "prediction":
+            detail = f"version {present.version} was made by a person: correct that one"
+            raise Refusal(ALREADY_CORRECTED, detail)
+        return present
 
     async def keep_prediction(self, project: Project, image: Image, answer: Segmentation) -> None:
         """Keep an answer of the project's present model, unless that is kept already, or a person
@@ -198,12 +212,6 @@ class Annotations:
         content = self._images.content(image.project, label.file)
         labels = read_image(content, kind="labels", limits=self._engine.settings.limits)
         return labels.with_array(labels.array, format=format_of(image))
-
-
-def _refuse_corrected(present: LabelVersion | None) -> None:
-    if present is not None and present.kind != "prediction":
-        detail = f"version {present.version} was made by a person: correct that one"
-        raise Refusal(ALREADY_CORRECTED, detail)
 
 
 def stale(present: LabelVersion | None) -> Refusal:

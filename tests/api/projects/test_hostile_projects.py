@@ -30,9 +30,11 @@ from api.settings import MIB, Settings
 from caps_med.bundles import ModelRepository
 from tests.api.hostile import header
 from tests.api.projects.conftest import SIZE, Create, add, code, discs, png, upload
+from tests.api.running import Running
 from tests.api.test_access import new
 from tests.images.picture_files import chunk
 from tests.images.picture_files import png as picture
+from tests.waiting import until
 from tests.zips import zip_of
 
 FIRST = {"If-None-Match": "*"}
@@ -141,6 +143,29 @@ def test_of_many_annotators_at_once_one_is_first(client: httpx.Client, create: C
     with ThreadPoolExecutor(6) as pool:
         statuses = sorted(pool.map(save, range(6)))
     assert statuses == [201, *[412] * 5]
+    assert len(client.get(f"{image}/labels/versions").json()["versions"]) == 1
+
+
+def test_of_many_predictions_at_once_all_get_the_first(
+    server: Running, client: httpx.Client, create: Create
+) -> None:
+    """They were told to bring their corrections into it; where a person was first, they are told
+    that.
+    """
+    image, other = add(client, create(), {f"{n}.png": pair[0] for n, pair in enumerate(discs(2))})
+
+    def predict(path: str) -> httpx.Response:
+        return client.post(f"{path}/predict")
+
+    with ThreadPoolExecutor(4) as pool:
+        with server.held("discs"):
+            answers = [pool.submit(predict, path) for path in (image, image, image, other)]
+            until(lambda: server.waiting() == 4)
+            assert client.put(f"{other}/labels", content=discs(1)[0][1], headers=FIRST).is_success
+        *same, late = [answer.result() for answer in answers]
+    assert sorted(answer.status_code for answer in same) == [200, 200, 201]
+    assert [answer.json()["version"] for answer in same] == [1] * 3
+    assert code(late) == (409, "already_corrected")
     assert len(client.get(f"{image}/labels/versions").json()["versions"]) == 1
 
 
