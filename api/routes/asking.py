@@ -115,8 +115,10 @@ AskedDependency = Annotated[Asked, Depends(asked)]
 
 
 async def _parameters(request: Request) -> str:
-    """A hash of what a request says besides its files: the volume, the seed, the format, ..."""
-    given = [*request.query_params.multi_items(), *(await request.form()).multi_items()]
+    """A hash of what a request says besides its files: the model's version, the seed, ..."""
+    form = await request.form()
+    path = request.path_params.items()
+    given = [*path, *request.query_params.multi_items(), *form.multi_items()]
     texts = sorted(
         (name, value) for name, value in given if isinstance(value, str) and name != _ASYNC
     )

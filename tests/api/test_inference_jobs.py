@@ -335,7 +335,7 @@ def test_a_key_of_another_request_is_refused(models: Path, sliced: bytes) -> Non
 
 
 def test_a_key_of_a_request_for_something_else_of_the_image_is_refused(models: Path) -> None:
-    """Its job would be the result of another volume, of other options, or in another format."""
+    """Its job would be the result of another volume, version or options, or in another format."""
     series = MedicalImage(np.zeros((2, 16, 16, 1), np.float32), np.eye(4), format="nifti")
     content = encode_image(series, "nifti")
     with serve(models) as server:
@@ -346,6 +346,8 @@ def test_a_key_of_a_request_for_something_else_of_the_image_is_refused(models: P
         for path, data in others:
             refused = submit(server, content, f"{SEGMENT}{path}", headers=named, data=data)
             assert code(refused) == (422, "invalid_parameter")
+        pinned = f"/v1/models/{NAME}@1/segment?volume=0"
+        assert code(submit(server, content, pinned, headers=named)) == (422, "invalid_parameter")
         again = submit(server, content, f"{SEGMENT}?volume=0&async=1", headers=named)
         assert again.headers["Location"] == first.headers["Location"]
 
