@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from anyio import to_thread
 
@@ -68,6 +69,7 @@ class Engine:
         self.streams = Streams(settings.max_event_streams)
         self.ready = self.failed = self.draining = False
         self._queues: dict[str, ModelQueue] = {}
+        self._loading = WeakValueDictionary[str, asyncio.Lock]()
         self._versions = Versions(self.repository, self.pool, self._load, self._warm)
         use_threads(settings.threads)
 
@@ -127,7 +129,9 @@ class Engine:
         self._versions.check_now()
 
     async def _load(self, bundle: Bundle) -> Model:
-        return await self.run("load", lambda: self.pool.get(bundle))
+        one = self._loading.setdefault(bundle.reference, asyncio.Lock())
+        async with one:  # whoever waits for a model keeps no thread from all other work
+            return await self.run("load", lambda: self.pool.get(bundle))
 
     async def warm_up(self) -> None:
         """Load and run the preloaded models and start a decoder; the service is then ready.

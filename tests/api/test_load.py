@@ -22,6 +22,7 @@ import caps_med
 from api.app import create_app
 from api.engine import Apply, Busy, Cost, Engine
 from api.engine import engine as engine_module
+from api.engine import pool as pool_module
 from api.engine.calls import Segment
 from api.engine.queue import ModelQueue, Places
 from api.metrics import Metrics
@@ -35,7 +36,7 @@ from caps_med.networks import build_network
 from tests.api import http
 from tests.api.running import Running, run_async, running
 from tests.conftest import tiny_card, write_tiny
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 T = TypeVar("T")
 
@@ -285,6 +286,28 @@ def test_models_beyond_the_memory_are_forgotten_and_come_back(
             assert server.engine.pool.references() == [f"{NAME}@1"]
             assert http.post(url, files={"labels": labels}, timeout=60).status_code == 200
             assert server.engine.pool.references() == ["tiny-synthesis@1"]
+
+
+def test_many_requests_for_a_model_that_is_being_loaded_hold_up_no_others(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kept a thread until the model was there: with 40, nothing else was answered."""
+    loads, loaded = [], threading.Event()
+
+    def slow(*given: Any, **named: Any) -> Model:  # noqa: ANN401
+        loads.append(given)
+        assert loaded.wait(PATIENCE)
+        return Model(*given, **named)
+
+    monkeypatch.setattr(pool_module, "Model", slow)
+    with running(Settings(models=models, preload=())) as server:
+        try:
+            waiting = [server.do(server.engine.load(NAME)) for _ in range(60)]
+            until(lambda: len(loads) == 1)
+            assert server.do(server.engine.listed()).result(30)
+        finally:
+            loaded.set()
+        assert len({id(each.result(PATIENCE)) for each in waiting}) == len(loads) == 1
 
 
 def test_a_model_that_cannot_be_loaded_holds_nothing_of_the_requests(tmp_path: Path) -> None:
