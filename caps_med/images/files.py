@@ -227,18 +227,24 @@ def _dicom_files(sources: Sequence[ImageSource]) -> list[Path]:
     """The files, if they are those of a DICOM series; none if they are channels.
 
     Raises:
-        InvalidInput: DICOM files among images of other formats.
+        InvalidInput: DICOM files among images of other formats, or among what is no file.
     """
     files = [Path(s) for s in sources if isinstance(s, str | PathLike) and Path(s).is_file()]
     starts = {path: _file_start(path) for path in files}
     dicom = [path for path in files if dicom_layout.recognises(starts[path])]
     if not dicom:
         return []
-    for path in files:
-        if path not in dicom and any(codec.recognises(starts[path]) for codec in CODECS.values()):
+    for number, source in enumerate(sources, start=1):
+        path = Path(source) if isinstance(source, str | PathLike) else Path()
+        if not path.exists():
+            raise InvalidInput(f"cannot read {path}: there is no such file")
+        if path in dicom:
+            continue
+        if path not in starts or any(one.recognises(starts[path]) for one in CODECS.values()):
             raise InvalidInput(
-                f"the list holds DICOM files ({dicom[0].name}) and others ({path.name}): give the "
-                "slices of one series, or for channels the folder of each series"
+                f"the list holds DICOM files ({dicom[0].name}) and others "
+                f"({_called(number, source)}): give the slices of one series, or for channels the "
+                "folder of each series"
             )
     return files
 

@@ -168,6 +168,14 @@ class TestSeries:
         with pytest.raises(UnsupportedFormat, match="the content is of no known format"):
             read_image([folder / "notes.txt"])
 
+    def test_a_list_leaves_out_nothing_that_is_named(self, folder: Path) -> None:
+        files = sorted(folder.glob("*.dcm"))
+        with pytest.raises(InvalidInput, match=r"cannot read .*slice9\.dcm: there is no such file"):
+            read_image([*files[:2], folder / "slice9.dcm"])
+        for other, named in ((folder / "deeper", "deeper"), (read_image(files), "image 5")):
+            with pytest.raises(InvalidInput, match=rf"DICOM files \(slice0.*others \({named}\)"):
+                read_image([*files, other])
+
     def test_a_missing_slice(self, folder: Path) -> None:
         (folder / "slice0.dcm").unlink()
         told = (
