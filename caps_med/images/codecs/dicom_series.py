@@ -65,7 +65,7 @@ def read_series(
         return read_files(found, limits, str(folder), kind=kind, series=series, index=index)
 
     if series is None:
-        with contextlib.suppress(_NoPicture):
+        with contextlib.suppress(_NoPicture, dicom_kinds.NoImage):
             return read(folder.iterdir())
     return read(below(folder))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pydicom.dataset import Dataset
-from pydicom.uid import MediaStorageDirectoryStorage
+from pydicom.uid import MediaStorageDirectoryStorage, RTStructureSetStorage
 
 from caps_med.errors import (
     InputTooLarge,
@@ -331,6 +331,19 @@ class TestStudy:
         (study / "here.dcm").write_bytes(slice_file(SeriesInstanceUID=self.T1))
         assert read_image(study).array.shape == (1, 7, 5, 1)  # a series has other folders beside it
         assert read_image(study, series=self.T2).array.shape == (1, 7, 5, 2)
+
+    def test_other_objects_of_a_study_beside_the_folder_of_its_series(self, study: Path) -> None:
+        (study / "MR").mkdir()
+        for path in study.glob("T1*.dcm"):
+            path.rename(study / "MR" / path.name)
+        for path in study.glob("T2*.dcm"):
+            path.unlink()
+        contours = slice_file(SOPClassUID=RTStructureSetStorage, SeriesInstanceUID="1.2.3")
+        (study / "contours.dcm").write_bytes(contours)
+        assert read_image(study).array.shape == (1, 7, 5, 3)
+        shutil.rmtree(study / "MR")
+        with pytest.raises(UnsupportedFormat, match="contours"):
+            read_image(study)
 
     def test_a_series_that_cannot_be_read_leaves_the_others(self, study: Path) -> None:
         told: dict[str, Any] = {
