@@ -107,7 +107,7 @@ def read_files(
     Raises:
         InvalidInput: no DICOM picture, no such series, or slices that are no volume.
         SeveralSeries, SeveralVolumes: there are several, and none was chosen.
-        InputTooLarge: over `limits`, all files together.
+        InputTooLarge: over `limits`, all files of the series together.
     """
 
     def contents() -> Iterator[tuple[str, bytes]]:
@@ -242,13 +242,20 @@ def _one_segmentation(
 
 
 def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
-    """The DICOM files of a zip, sorted by name; a name may be a patient's and is not repeated."""
+    """The DICOM files of a zip, sorted by name; a name may be a patient's and is not repeated.
+
+    Raises:
+        InputTooLarge: inflated, they have more than `most` bytes, whatever series they are of.
+    """
+    size = 0
     with zips.opened(data, _MAX_ENTRIES) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.filename)
         for number, entry in enumerate(entries, start=1):
             with zips.member(archive, entry) as file:
                 content = _content(file, most)
             if content is not None:
+                if (size := size + len(content)) > most:
+                    raise _too_large("max_inflated_bytes", most)
                 yield f"file {number} of the zip", content
 
 
@@ -265,9 +272,16 @@ class _Found:
     """The pictures of one series, how many files each series has, and why one cannot be read.
 
     As soon as there are several series, and none was chosen, no more files are kept.
+
+    Attributes:
+        files: of the series.
+        size: of their contents, in bytes.
+        counts: files of each series.
+        refused: by the identifier of a series.
     """
 
     files: list[Frames] = field(default_factory=list)
+    size: int = 0
     counts: Counter[SeriesLabel] = field(default_factory=Counter)
     refused: dict[str, CapsMedError] = field(default_factory=dict)
 
@@ -276,8 +290,10 @@ class _Found:
         label = self._count(frames.series)
         if label.uid == series or (series is None and len(self.counts) == 1):
             self.files.append(frames)
+            self.size += len(frames.content)
         elif series is None:
             self.files.clear()
+            self.size = 0
 
     def refuse(self, label: SeriesLabel, error: CapsMedError) -> None:
         """Count a file that cannot be read: its series cannot, the others can."""
@@ -293,7 +309,7 @@ class _Found:
 def _found(
     contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str, series: str | None
 ) -> _Found:
-    """What the files hold, which are together within a bound.
+    """What the files hold; those of the wanted series are together within a bound.
 
     Args:
         bound: the name of that one of `limits`.
@@ -301,14 +317,10 @@ def _found(
     """
     found = _Found()
     left_out: list[CapsMedError] = []
-    size = 0
+    most = getattr(limits, bound)
     for name, content in contents:
-        size += len(content)
-        if size > (most := getattr(limits, bound)):
-            what = f"the DICOM files have more than {most} bytes"
-            raise too_large(bound, what, "send fewer slices")
-        if found.counts.total() == MAX_FILES:
-            raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one series: split it")
+        if len(content) > most:
+            raise _too_large(bound, most)
         try:
             with named(name):
                 found.add(replace(describe_frames(content, limits), name=name), series)
@@ -316,13 +328,22 @@ def _found(
             continue
         except dicom_kinds.NoImage as error:
             left_out.append(error)
-        except (UnsupportedFormat, InvalidInput) as error:
+        except (UnsupportedFormat, InvalidInput, InputTooLarge) as error:
             if (label := series_of(content, limits)) is None:
                 raise
             found.refuse(label, error)
+        if found.size > most:
+            raise _too_large(bound, most)
+        if len(found.files) > MAX_FILES:
+            raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one series: split it")
     if not found.counts and left_out:
         raise left_out[0]
     return found
+
+
+def _too_large(bound: str, most: int) -> InputTooLarge:
+    what = f"the DICOM files have more than {most} bytes"
+    return too_large(bound, what, "send fewer slices")
 
 
 def _one_series(found: _Found, place: str, series: str | None) -> list[Frames]:

@@ -382,6 +382,23 @@ class TestStudy:
         with pytest.raises(InputTooLarge, match="max_voxels"):
             read_image(study, series=self.T1, limits=limits)
 
+    def test_nor_do_their_bytes_files_and_frames(
+        self, study: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        size = max(path.stat().st_size for path in study.iterdir())
+        limits = Limits(max_bytes=2 * size, max_voxels=2 * GREY.size)
+        monkeypatch.setattr(dicom_series, "MAX_FILES", 2)
+        large = dataset(np.zeros((3, *GREY.shape), np.uint8), SeriesInstanceUID="1.2.3")
+        (study / "A-large.dcm").write_bytes(encoded(large))
+        assert read_image(study, series=self.T2, limits=limits).array.shape == (1, 7, 5, 2)
+        for series, told in ((self.T1, "max_bytes"), ("1.2.3", "max_voxels")):
+            with pytest.raises(InputTooLarge, match=told):
+                read_image(study, series=series, limits=limits)
+        with pytest.raises(InputTooLarge, match="more than 2 DICOM files in one series"):
+            read_image(study, series=self.T1)
+        with pytest.raises(SeveralSeries):
+            read_image(study, limits=limits)
+
     def test_of_a_file_it_must_be_its_own(self, study: Path) -> None:
         file = study / "T1-0.dcm"
         assert read_image(file, series=self.T1).array.shape == (1, 7, 5, 1)
