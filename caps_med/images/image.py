@@ -134,7 +134,7 @@ class MedicalImage:
         if self.spatial_dims == 2:
             raise InvalidInput("a picture has no geometry: use np.asarray(image)")
         grid = self.array[0] if len(self.array) == 1 else np.moveaxis(self.array, 0, -1)
-        grid = _common_integers(grid)
+        grid = _common_numbers(grid)
         header, affine = None, self.affine
         if self.header is not None:
             header = self.header.copy()
@@ -259,10 +259,12 @@ def liked_with(convert: Callable[[MedicalImage, Any], Any]) -> None:
     _like = convert
 
 
-def _common_integers(grid: Array) -> Array:
-    """Integers of 64 bits, which few programs read from NIfTI, as 32 bits where these hold them."""
-    if grid.dtype == np.bool_:
-        return grid.astype(np.uint8)
+def _common_numbers(grid: Array) -> Array:
+    """Integers of 64 bits, which few programs read from NIfTI, as 32 bits where these hold them;
+    half floats, which NIfTI lacks, as floats.
+    """
+    if grid.dtype in (np.bool_, np.float16):
+        return grid.astype(np.uint8 if grid.dtype == np.bool_ else np.float32)
     bounds = np.iinfo(np.int32)
     if (
         grid.dtype not in (np.int64, np.uint64)

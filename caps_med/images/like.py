@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from caps_med.errors import InvalidInput
+from caps_med.images.codecs.codec import with_common_dtype
 from caps_med.images.files import encode_image
 from caps_med.images.image import Array, MedicalImage, liked_with
 from caps_med.images.objects import class_names, columns_first, is_dataset, is_pair
@@ -103,7 +104,7 @@ def _simpleitk(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
     _same_grid(image, source.GetSize() if image.spatial_dims == 3 else source.GetSize()[::-1])
     several = len(image.array) > 1
     array = image.array.transpose(0, 3, 2, 1) if image.spatial_dims == 3 else image.array
-    voxels = np.moveaxis(array, 0, -1) if several else array[0]
+    voxels = with_common_dtype(np.moveaxis(array, 0, -1) if several else array[0])
     made = SimpleITK.GetImageFromArray(np.ascontiguousarray(voxels), isVector=several)
     made.CopyInformation(source)
     return made

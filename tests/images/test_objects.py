@@ -117,6 +117,13 @@ def test_to_nibabel_keeps_large_integers(kind: str, largest: int, held_in: str |
     assert back.get_data_dtype() == np.dtype(held_in or kind)
 
 
+def test_half_floats_become_floats_of_other_libraries() -> None:
+    image = MedicalImage(np.array([0.5, 2]).astype("f2").reshape(1, 2, 1, 1))
+    assert image.to_nibabel().get_fdata().ravel().tolist() == [0.5, 2]
+    source = SimpleITK.GetImageFromArray(np.zeros((1, 1, 2), np.uint8))
+    assert SimpleITK.GetArrayFromImage(image.like(source)).ravel().tolist() == [0.5, 2]
+
+
 def test_simpleitk_volumes_lie_where_simpleitk_says() -> None:
     source = simpleitk_volume()
     image = read_image(source)
