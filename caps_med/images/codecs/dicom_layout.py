@@ -31,6 +31,11 @@ JPEG_2000 = tuple(f"{_UIDS}.4.{number}" for number in (90, 91, 201, 202, 203))
 NATIVE = (_IMPLICIT, _EXPLICIT, BIG_ENDIAN, _DEFLATED)
 COMPRESSED = (RLE, JPEG, JPEG_EXTENDED, *JPEG_LOSSLESS, *JPEG_LS, *JPEG_2000)
 
+_NOT_READ = (
+    "DICOM: this transfer syntax is not read (a video, or a manufacturer's own): convert the file "
+    "with `gdcmconv --raw IN OUT` of python-gdcm"
+)
+
 # Programs that a system would start if the file were given to it: Windows, Linux, macOS, scripts.
 _EXECUTABLES = (
     b"MZ", b"\x7fELF", b"#!", b"\xfe\xed\xfa", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe",
@@ -88,6 +93,7 @@ def read_layout(data: bytes, limits: Limits) -> DicomLayout:
     Raises:
         InvalidInput: a program in the preamble, an element that reaches past the end, or nesting
             beyond `_MAX_DEPTH`.
+        UnsupportedFormat: the same in a manufacturer's own transfer syntax.
         InputTooLarge: too many elements, or the deflated part is over the bounds.
     """
     if data.startswith(_EXECUTABLES):
@@ -100,7 +106,12 @@ def read_layout(data: bytes, limits: Limits) -> DicomLayout:
         body = inflate_raw("DICOM", body, limits.max_inflated_bytes + _HEADER_ROOM)
     order = ">" if syntax == BIG_ENDIAN else "<"
     walk = _Walk(body, explicit=syntax != _IMPLICIT, order=order)
-    walk.elements(0, len(body), 0)
+    try:
+        walk.elements(0, len(body), 0)
+    except InvalidInput as error:
+        if not syntax.startswith(_UIDS):  # such as GE's, whose elements have no types
+            raise UnsupportedFormat(_NOT_READ) from error
+        raise
     layout = DicomLayout(syntax, walk.pixels, walk.fragments)
     if syntax != _DEFLATED:
         for place, length in zip(*[iter(walk.lengths)] * 2, strict=True):
@@ -152,10 +163,7 @@ def check_syntax(layout: DicomLayout) -> None:
         InvalidInput: the pixels are not of the transfer syntax that the file declares.
     """
     if layout.syntax not in (*NATIVE, *COMPRESSED):
-        raise UnsupportedFormat(
-            "DICOM: this transfer syntax is not read (a video, or a manufacturer's own): convert "
-            "the file with `gdcmconv --raw IN OUT` of python-gdcm"
-        )
+        raise UnsupportedFormat(_NOT_READ)
     if (layout.pixels is None) != (layout.syntax in COMPRESSED):
         raise InvalidInput("DICOM: the pixel data does not match the transfer syntax in the header")
 

@@ -15,7 +15,7 @@ from pydicom.dataset import Dataset
 from pydicom.encaps import encapsulate
 from pydicom.uid import UID, ExplicitVRBigEndian, ImplicitVRLittleEndian
 
-from caps_med.errors import CapsMedError, InvalidInput
+from caps_med.errors import CapsMedError, InvalidInput, UnsupportedFormat
 from caps_med.images import Limits, read_image
 from caps_med.images.codecs.registry import codec_of_content
 from caps_med.images.image import Array
@@ -179,6 +179,14 @@ def test_without_a_preamble(syntax: UID | None) -> None:
 def test_what_only_begins_like_it_is_not_taken_for_dicom(data: bytes) -> None:
     with pytest.raises(CapsMedError, match="of no known format"):
         read_image(data)
+
+
+def test_a_manufacturers_own_syntax_is_told() -> None:
+    """GE's: elements without types, which those of unknown syntaxes are taken to have."""
+    data = encoded(dataset(PICTURE), ImplicitVRLittleEndian)
+    own = data.replace(b"1.2.840.10008.1.2\0", b"1.2.840.113619.5.2", 1)
+    with pytest.raises(UnsupportedFormat, match=r"transfer syntax is not read .*gdcmconv --raw"):
+        read_image(own)
 
 
 class TestPadding:
