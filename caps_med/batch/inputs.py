@@ -124,8 +124,9 @@ def _expanded(
             paths += _without(leave_out, path, matches)
         else:
             raise InvalidInput(f"{given}: no such file or folder")
-    if base is None and len(paths) == 1 and paths[0].suffix.lower() in LIST_SUFFIXES:
-        return _expanded(_listed(paths[0]), leave_out, paths[0].parent)
+    single = paths[0] if base is None and len(paths) == 1 and paths[0].is_file() else None
+    if single is not None and single.suffix.lower() in LIST_SUFFIXES:
+        return _expanded(_listed(single), leave_out, single.parent)
     return paths
 
 

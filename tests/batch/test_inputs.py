@@ -152,6 +152,11 @@ def test_a_list_may_begin_with_the_mark_of_notepad(folder: Path, tmp_path: Path)
     assert names(find_cases([tmp_path / "in/list.txt"])) == ["b", "sub/deep/scan.1"]
 
 
+def test_a_folder_may_be_called_like_a_list(tmp_path: Path) -> None:
+    picture(tmp_path / "study.txt/a.png")
+    assert names(find_cases([tmp_path / "study.txt"])) == ["a"]
+
+
 def test_what_is_not_there(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"nowhere\*: no such file or folder"):
         find_cases([tmp_path / "nowhere*"])
