@@ -313,6 +313,7 @@ def _voxels_beside(path: Path, named: str, codec: Codec, limits: Limits) -> byte
     read = names_beside(path.name) or [path.stem + end for end in chain(*codec.beside.values())]
     if not named:
         named = next((name for name in read if path.with_name(name).exists()), read[0])
+    named = named.removeprefix("./")  # as Teem writes it
     if named not in read:
         raise InvalidInput(
             f"{path.name}: its voxels lie in another file than {' or '.join(read)} beside it, "

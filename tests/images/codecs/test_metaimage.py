@@ -202,7 +202,8 @@ def test_only_voxels_called_as_their_header_are_read_beside_it(tmp_path: Path) -
     with pytest.raises(InvalidInput, match=r"cannot read .*x\.raw, the voxels of x\.mhd"):
         read_image(tmp_path / "x.mhd")
     (tmp_path / "x.raw").write_bytes(bytes(range(8)))
-    for written in (header, header.rstrip(), header.replace(b"\n", b"\r\n")):  # by hand, too
+    here = header.replace(b"= x.raw", b"= ./x.raw")
+    for written in (header, here, header.rstrip(), header.replace(b"\n", b"\r\n")):  # by hand, too
         (tmp_path / "x.mhd").write_bytes(written)
         assert read_image(tmp_path / "x.mhd").array.ravel(order="F").tolist() == list(range(8))
     with pytest.raises(InvalidInput, match="lie in another file"):  # bytes have nothing beside them
