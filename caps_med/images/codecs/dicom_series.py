@@ -336,8 +336,9 @@ def _found(
             raise _too_large(bound, most)
         if len(found.files) > MAX_FILES:
             raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one series: split it")
-    if not found.counts and left_out:
-        raise left_out[0]
+    if not found.counts and left_out:  # a segmentation is read as labels, whatever lies beside it
+        labels = (error for error in left_out if isinstance(error, dicom_kinds.IsSegmentation))
+        raise next(labels, left_out[0])
     return found
 
 

@@ -15,7 +15,7 @@ import pytest
 from highdicom.seg import SegmentationFractionalTypeValues, SegmentDescription
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
-from pydicom.uid import ExplicitVRLittleEndian, RLELossless
+from pydicom.uid import ExplicitVRLittleEndian, RLELossless, RTStructureSetStorage
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import (
@@ -79,7 +79,10 @@ def test_a_folder_or_zip_of_one_is_that_one(tmp_path: Path) -> None:
     (tmp_path / "seg").mkdir()
     (tmp_path / "seg" / "a.dcm").write_bytes(content)
     (tmp_path / "seg" / "notes.txt").write_text("no image")
-    for source in (tmp_path / "seg", zip_of(("s/a.dcm", content))):
+    contours = slice_file(SOPClassUID=RTStructureSetStorage)
+    (tmp_path / "seg" / "0-contours.dcm").write_bytes(contours)  # read before it
+    zipped = zip_of(("s/a.dcm", content)), zip_of(("s/0.dcm", contours), ("s/a.dcm", content))
+    for source in (tmp_path / "seg", *zipped):
         np.testing.assert_array_equal(read_labels(source).array, wanted.array)
     with pytest.raises(InvalidInput, match="the zip contains several DICOM SEG"):
         read_labels(zip_of(("a.dcm", content), ("b.dcm", content)))
