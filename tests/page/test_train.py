@@ -86,6 +86,19 @@ def test_what_the_form_offers_and_takes(opened: Callable[..., Page]) -> None:
         assert field.evaluate(SAID) == [True, ""]
 
 
+def test_a_field_that_does_not_fit_is_shown(opened: Callable[..., Page]) -> None:
+    """Also one in details that were closed again."""
+    page = opened("train")
+    details, field = page.locator("#train form details"), page.locator("#train [name=crop]")
+    details.locator("summary").click()
+    field.fill("65")
+    details.locator("summary").click()
+    expect(field).to_be_hidden()
+    page.locator("#train form .primary").click()
+    expect(field).to_be_focused()
+    assert page.locator("#train .busy").count() == 0
+
+
 @pytest.mark.slow
 def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -> None:
     page = opened("train")
