@@ -543,6 +543,22 @@ class TestOtherOrders:
         expect(page.locator(f"{VIEW} .channel")).to_have_count(0)
         assert page.evaluate("() => capsMed.annotate.volumes.length") == 1
 
+    def test_the_channel_that_is_told_is_the_one_that_is_shown(self, page: Page) -> None:
+        """Where another one is not wanted any more, too."""
+        page.locator(f"{VIEW} .drop input").set_input_files(quarters("colours.png", 8))
+        self.open(page, "colours.png")
+        held = held_requests(page, re.compile(r"channel=1"), "GET")
+        channel = page.locator(f"{VIEW} .channel")
+        channel.select_option("green")
+        sent(page, held, 0)
+        page.locator(f"{VIEW} .busy button").click()
+        expect(channel).to_have_value("")
+        expect_quarters(page, VIEW)
+        page.unroute(re.compile(r"channel=1"))
+        channel.select_option("green")
+        expect_quarters(page, VIEW, QUARTERS[..., [1]].repeat(3, -1))
+        expect(channel).to_have_value("1")
+
     @pytest.mark.parametrize("refusals", [True])
     def test_what_cannot_be_predicted_is_corrected_from_nothing(self, page: Page) -> None:
         """A large volume may take longer than one call may."""

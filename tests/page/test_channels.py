@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def models(server: Served) -> Path:
     return root
 
 
+@pytest.mark.parametrize("refusals", [True])
 def test_files_of_channels_are_segmented_together(
     opened: Callable[..., Page], models: Path, tmp_path: Path
 ) -> None:
@@ -54,6 +56,12 @@ def test_files_of_channels_are_segmented_together(
     sums = "() => capsMed.segment.volumes.map(v => v.img.reduce((sum, value) => sum + value, 0))"
     wanted = [int(read_image(t1).array.sum()), int(expected.array.sum())]
     until(lambda: page.evaluate(sums) == wanted, state=lambda: page.evaluate(sums))
+    refused = re.compile("v1/images")
+    page.route(refused, lambda route: route.fulfill(status=500, json={"code": "internal"}))
+    page.locator("#segment .channel").select_option("FLAIR")
+    expect(page.locator("#segment .problem")).to_be_visible()
+    expect(page.locator("#segment .channel")).to_have_value("1")
+    page.unroute(refused)
     both = tmp_path / "both.nii.gz"
     MedicalImage(np.concatenate([voxels, voxels]), np.diag([-1.0, 1, 2, 1]), "nifti").save(both)
     page.locator("#segment input[type=file]").first.set_input_files(both)
