@@ -422,6 +422,19 @@ class TestOtherOrders:
             assert int((found == 1).sum()) == 21
 
     @pytest.mark.parametrize("refusals", [True])
+    def test_what_is_refused_is_told_while_another_image_is_open(self, page: Page) -> None:
+        held = held_saves(page)
+        self.open(page, "disc-0.png")
+        page.locator(CANVAS).press("Space")
+        page.locator(CANVAS).press("Control+s")
+        save = sent(page, held, 0)
+        self.open(page, "disc-1.png")
+        save.fulfill(status=507, json={"code": "disk_full", "detail": "no room", "status": 507})
+        expect(page.locator(SAID)).to_have_text(re.compile("disc-0.png.* is not saved: no room"))
+        row = page.locator(f"{VIEW} .images tr", has_text="disc-0.png")
+        expect(row).to_contain_text("not saved")
+
+    @pytest.mark.parametrize("refusals", [True])
     def test_back_leads_to_the_projects_and_forward_into_this_one(self, page: Page) -> None:
         """What is painted comes along, and what was being saved is told."""
         listed, caption = page.locator(f"{VIEW} .projects"), page.locator(f"{VIEW} .caption")
