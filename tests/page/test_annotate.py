@@ -363,9 +363,15 @@ class TestOtherOrders:
         expect(page.locator(STANDING)).to_contain_text("Cannot be kept over a reload")
 
         page.evaluate("() => capsMed.annotate.gl.getExtension('WEBGL_lose_context').loseContext()")
+        page.keyboard.press("Control+z")  # nothing can be painted
         page.locator(f"{VIEW} .lost button").click()
         expect(page.locator(f"{VIEW} .lost")).to_have_count(0)
         page.wait_for_function("() => capsMed.annotate.difference().changed === 21")
+        expect(page.locator(STANDING)).to_contain_text("Cannot be kept over a reload")
+        page.locator(f"{VIEW} .images .delete").last.click()
+        page.keyboard.press("Control+z")  # nor is what lies behind a dialog changed
+        page.locator("#confirm button", has_text="Keep it").click()
+        assert page.evaluate(PAINTED) == 21
 
         held: list[Route] = []
         page.route(re.compile(r"/labels\?"), lambda route: held.append(route))
