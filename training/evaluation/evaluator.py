@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from caps_med.inference import Model
 from training.data import Dataset
 from training.data.cases import Case, FileRef
 from training.data.interpretation import MADE_NAMES
-from training.evaluation.models import list_labels, refuse_twice
+from training.evaluation.models import has_learned_from, list_labels, refuse_twice
 from training.progress import EVALUATING, tracked
 
 Unit = TypeVar("Unit")
@@ -66,8 +65,7 @@ class Evaluator(ABC, Generic[Unit]):
     def notes(self) -> Iterator[str]:
         """Models that may have seen the data in training, and labels that they name differently."""
         for model in self.models:
-            trained_on = model.bundle.card.provenance.recipe.get("data")
-            if trained_on and Path(str(trained_on)).resolve() == self.dataset.root.resolve():
+            if has_learned_from(model, self.dataset.data, self.dataset.root):
                 yield trained_note(model.bundle.reference)
         first, *others = self.models
         for model in self.models:

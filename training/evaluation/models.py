@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 from caps_med.bundles import Bundle, ModelRepository
@@ -39,6 +40,12 @@ def unseen_by(model: Model, held_out: Sequence[Collection[str]]) -> dict[str, Mo
     """
     pairs = zip(members_of(model), held_out, strict=False)
     return {name: member for member, names in pairs for name in names}
+
+
+def has_learned_from(model: Model, *data: str | Path) -> bool:
+    """Whether a model was trained on the data at one of these paths."""
+    own = model.bundle.card.provenance.recipe.get("data")
+    return bool(own) and Path(str(own)).resolve() in [Path(path).resolve() for path in data]
 
 
 def find_models(

@@ -277,6 +277,22 @@ def test_a_model_is_not_compared_with_itself(data: Path, repository: Path) -> No
         evaluate_classification(open_classified(data), models)
 
 
+def test_scores_on_the_training_images_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whatever path: trained on ``--data data``, it is scored on that folder."""
+    findings_folders(tmp_path / "data", digits(9, kinds=3), digits(24, kinds=3, start=9))
+    shutil.rmtree(tmp_path / "data" / "test")
+    card = classifier_card(NETWORKS["tiny-cnn"])
+    seen = card.provenance.model_copy(update={"recipe": {"data": "data"}})
+    write_tiny(tmp_path / "models", "seen", card.model_copy(update={"provenance": seen}))
+    monkeypatch.chdir(tmp_path)
+    found = evaluate_classification(
+        open_classified(tmp_path / "data"), [caps_med.load_model("seen", tmp_path / "models")]
+    )
+    assert any("seen@1 was trained on these images" in note for note in found.summary.notes)
+
+
 def of_patients(folder: Path, names: Sequence[str]) -> ClassifiedDataset:
     """24 test images, which go to the patients in turn."""
     findings_folders(folder, digits(9, kinds=3), digits(24, kinds=3, start=9))

@@ -455,9 +455,21 @@ def test_a_file_is_no_folder_for_the_report(
     assert len(list(tmp_path.iterdir())) == begun
 
 
-def test_scores_on_the_training_data_are_told(discs: Path, repository: Path) -> None:
-    card = tiny_binary("SegCaps", "disc")
-    seen = card.provenance.model_copy(update={"recipe": {"data": str(discs)}})
-    write_tiny(repository, "seen", card.model_copy(update={"provenance": seen}))
-    found = evaluate(open_dataset(discs), [caps_med.load_model("seen", repository)])
-    assert any("seen@1 was trained on these data" in note for note in found.summary.notes)
+@pytest.mark.parametrize("described", [False, True])
+def test_scores_on_the_training_data_are_told(
+    described: bool, discs: Path, repository: Path, tmp_path: Path
+) -> None:
+    """Also of a folder that is named by its description."""
+    data = discs
+    if described:
+        data = tmp_path / "dataset.json"
+        named = {
+            file.stem: {"images": [str(file)], "label": str(discs / "labels" / file.name)}
+            for file in (discs / "images").iterdir()
+        }
+        data.write_text(json.dumps({"dataset": named}))
+    card, name = tiny_binary("SegCaps", "disc"), f"seen-{int(described)}"
+    seen = card.provenance.model_copy(update={"recipe": {"data": str(data)}})
+    write_tiny(repository, name, card.model_copy(update={"provenance": seen}))
+    found = evaluate(open_dataset(data), [caps_med.load_model(name, repository)])
+    assert any(f"{name}@1 was trained on these data" in note for note in found.summary.notes)
