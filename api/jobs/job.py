@@ -124,7 +124,9 @@ class Options(BaseModel):
                 raise InvalidParameter(f"{name}={value!r}: must be one of {listed} for {task}")
 
     def _check_randomized(self) -> None:
-        for name in ("instances", "channels", "plain", "individuals", "ignore_label"):
+        for name in (
+            "instances", "channels", "plain", "individuals", "foreground", "ignore_label"
+        ):  # fmt: skip
             if getattr(self, name) is not None:
                 raise InvalidParameter(f"{name}: not used with randomize; leave it out")
 

@@ -121,6 +121,7 @@ def test_label_maps_alone_train_a_model_for_any_contrast(
             "labels='/etc/passwd': give names (1=cortex), one of freesurfer-tissue",
         ),
         ({"channels": "FLAIR"}, "channels: not used with randomize; leave it out"),
+        ({"foreground": "0.5"}, "foreground: not used with randomize; leave it out"),
         (
             {"task": "synthesis", "network": "capspix2pix"},
             "randomize: synthesis has no such option",

@@ -550,7 +550,8 @@ def _refuse_image_options(options: Mapping[str, Any]) -> None:
     Raises:
         InvalidParameter: one is given.
     """
-    for name in ("binary", "instances", "channels", "individuals", "plain", "ignore_label"):
+    given = ("binary", "instances", "channels", "individuals", "plain", "foreground")
+    for name in (*given, "ignore_label"):
         if options[name] or type(options[name]) in (int, float):  # 0 is an id, and a share
             raise InvalidParameter(
                 f"--{name.replace('_', '-')} and --randomize exclude each other: leave one out"

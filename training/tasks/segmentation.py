@@ -305,9 +305,11 @@ def train_segmentation(
 
     network, best = until_it_finds(attempt, recipe.restarts)
     if best.score == 0 and distributed.first():
+        drawn = isinstance(source, RandomSource)
+        around = "" if drawn else ", draw crops around labels (--foreground 0.5)"
         found_nothing = (
-            f"{recipe.network} found nothing of the held-out labels: train longer, draw crops "
-            "around labels (--foreground 0.5) or choose another --network"
+            f"{recipe.network} found nothing of the held-out labels: train longer{around} or "
+            "choose another --network"
         )
         labelled = any((sample["label"] % UNLABELLED).any() for sample in source.validation)
         no_labels = "what is held out has no labels, so that the scores say nothing: label more"

@@ -143,7 +143,9 @@ def test_ctrl_c_while_the_report_is_written_names_the_model_that_is_published(
     assert len(list((pictures.parent / "models" / "mine").iterdir())) == 1
 
 
-@pytest.mark.parametrize(("option", "value"), [("ignore-label", "0"), ("plain", "0.0")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("ignore-label", "0"), ("plain", "0.0"), ("foreground", "0.5")]
+)
 def test_label_maps_alone_are_learned_as_a_whole(option: str, value: str, pictures: Path) -> None:
     answer = trained(pictures, "--randomize", f"--{option}", value)
     assert f"--{option} and --randomize exclude each other" in str(answer.exception)
