@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -15,6 +16,10 @@ from caps_med.archives import ArchiveBounds, ArchiveName, ArchiveSettings
 from caps_med.images import Limits
 
 MIB = 2**20
+#: An origin as browsers send it: scheme, host and port.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
+#: A host as a request names it, without its port; an address of IPv6 has several colons.
+_HOST = re.compile(r"[^:/?#*\[\]\s]+|[0-9a-f.]*:[0-9a-f.]*:[0-9a-f:.]*")
 DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 
 
@@ -196,7 +201,24 @@ class Settings(BaseSettings):
                 "name each site, such as https://viewer.example; '*', which allows every site, "
                 "is not accepted"
             )
+        for origin in origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin}: give it as browsers do, such as https://viewer.example or "
+                    "http://127.0.0.1:3000: no path, and no '/' at its end"
+                )
         return origins
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names_alone(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not _HOST.fullmatch(host):
+                raise ValueError(
+                    f"{host}: give the name or address alone, such as scans.example or ::1: no "
+                    "scheme, port, path or '*'"
+                )
+        return hosts
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -434,6 +434,22 @@ class TestBrowsers:
         with pytest.raises(ValidationError, match="name each site"):
             Settings(cors_origins=("*",))
 
+    @pytest.mark.parametrize(
+        "origin",
+        ["https://viewer.example/", "viewer.example", "https://viewer.example/ohif", "null"],
+    )
+    def test_a_site_that_no_browser_would_name(self, origin: str) -> None:
+        """It would never be found among those that may call."""
+        with pytest.raises(ValidationError, match="give it as browsers do, such as https"):
+            Settings(cors_origins=(origin,))
+
+    @pytest.mark.parametrize(
+        "host", ["a.example:8000", "https://a.example", "a.example/", "*.example", "*", "[::1]", ""]
+    )
+    def test_a_host_that_no_request_would_name(self, host: str) -> None:
+        with pytest.raises(ValidationError, match="give the name or address alone, such as"):
+            Settings(allowed_hosts=(host,))
+
     def test_a_name_that_was_made_to_point_here(self, models: Path) -> None:
         settings = Settings(models=models, preload=(), allowed_hosts=("localhost", "::1"))
         with TestClient(create_app(settings)) as client:
