@@ -66,8 +66,8 @@ class _Pointwise(_ConvNd):
     """A convolution of one position to one; without gradients its own way on CPUs."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
-        if torch.is_grad_enabled() or not onednn or _left_to_pytorch(input, weight, bias):
+        left = torch.is_grad_enabled() or _left_to_pytorch(input, weight, bias)
+        if left or not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
             return super()._conv_forward(input, weight, bias)
         return _by_onednn(self, input, weight, bias)
 
@@ -223,9 +223,9 @@ def _is_tiled(
         sizes: of the whole result, where the maps are a part.
     """
     if (
-        not is_tileable(layer)
+        _left_to_pytorch(maps, weight, bias)
+        or not is_tileable(layer)
         or maps.ndim != len(layer.kernel_size) + 2
-        or _left_to_pytorch(maps, weight, bias)
         or active_backend(maps.device) != "numba"
         or not has_fused_additions()
     ):

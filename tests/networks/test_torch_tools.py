@@ -214,14 +214,19 @@ def test_under_autocast_self_attention_is_in_float32() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("network", ["SegCaps", "CapsPix2Pix", "CapsNet"], indirect=True)
+@pytest.mark.parametrize(
+    "network", ["SegCaps", "CapsPix2Pix", "ConvCaps", "CapsNet"], indirect=True
+)
 def test_a_compiled_network_answers_and_learns_alike(
     network: CapsuleNetwork, inputs: tuple[Tensor, ...]
 ) -> None:
-    """In float64: a freshly initialised network multiplies rounding errors a thousandfold."""
+    """As one graph. In float64: a freshly initialised network multiplies rounding errors a
+    thousandfold.
+    """
     network, inputs = network.double(), tuple(x.double() for x in inputs)
     expected, gradients = trained(network, inputs)
-    answer, found = trained(torch.compile(network, backend="eager"), inputs)  # type: ignore[arg-type]
+    compiled: Any = torch.compile(network, backend="eager", fullgraph=True)
+    answer, found = trained(compiled, inputs)
     torch.testing.assert_close(answer, expected, rtol=0, atol=1e-6)
     for a, b in zip(found, gradients, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
