@@ -19,6 +19,7 @@ def predicted_classes(probabilities: Tensor) -> Tensor:
     Returns:
         ``[B, 1, *S]``, int64.
     """
+    probabilities = probabilities.detach()  # classes have no gradient
     if probabilities.shape[1] == 1:
         return (probabilities > THRESHOLD).long()
     if probabilities.is_cuda:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from caps_med.networks import one_hot, predicted_classes
@@ -10,6 +11,14 @@ from caps_med.networks import one_hot, predicted_classes
 def test_the_most_probable_class_wins() -> None:
     lengths = torch.tensor([[0.2, 0.1, 0.4], [0.7, 0.1, 0.3], [0.1, 0.0, 0.9]])[None, :, None]
     assert predicted_classes(lengths).tolist() == [[[[1, 0, 2]]]]  # of equals the first
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_classes_of_a_training_network_have_no_gradient(classes: int) -> None:
+    probabilities = torch.rand(2, classes, 4, 4, requires_grad=True)
+    found = predicted_classes(probabilities)
+    assert torch.equal(found, predicted_classes(probabilities.detach()))
+    assert not found.requires_grad
 
 
 def test_a_binary_network_needs_more_than_one_half() -> None:
