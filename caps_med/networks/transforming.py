@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from caps_med.arguments import check_positive
+from caps_med.arguments import check_choice, check_positive
 from caps_med.errors import InvalidParameter
 from caps_med.networks.base import CapsuleNetwork, LayerInfo, check_input
 from caps_med.networks.batching import sample_by_sample
@@ -60,6 +60,7 @@ class TransformingAutoencoder(CapsuleNetwork):
         pose: Pose = "translation",
     ) -> None:
         super().__init__()
+        check_choice(tuple(_ATOMS), pose=pose)
         check_positive(
             in_channels=in_channels, capsules=capsules, recognition=recognition,
             generation=generation, image_size=min(image_size),

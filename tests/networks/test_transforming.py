@@ -94,6 +94,11 @@ def test_other_shapes_are_refused(
         TransformingAutoencoder(1, (8, 8))(torch.rand(image), torch.rand(transform))
 
 
+def test_an_unknown_pose_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match=r"pose='rotation': must be one of \('translation'"):
+        TransformingAutoencoder(1, (8, 8), pose="rotation")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("argument", ["capsules", "recognition", "generation", "in_channels"])
 def test_numbers_below_one_are_refused(argument: str) -> None:
     arguments: dict[str, Any] = {argument: 0}
