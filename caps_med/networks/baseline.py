@@ -26,8 +26,8 @@ class UNet(SegmentationNetwork):
         features: channels of the five scales, and of the last layer. The default is MONAI's
             (2.0 million parameters in 2-D); ``(64, 128, 256, 512, 1024, 64)`` has 31 million.
 
-    Input ``[B, in_channels, *S]`` with each axis a multiple of 16; output probabilities
-    ``[B, out_channels, *S]``: a sigmoid for one class, else a softmax.
+    Input ``[B, in_channels, *S]`` with each axis a multiple of 16, and one of them longer; output
+    probabilities ``[B, out_channels, *S]``: a sigmoid for one class, else a softmax.
 
     >>> UNet(spatial_dims=2, in_channels=1, out_channels=4)(torch.rand(1, 1, 32, 48)).shape
     torch.Size([1, 4, 32, 48])
@@ -76,3 +76,9 @@ class UNet(SegmentationNetwork):
     def check(self, image: Tensor) -> None:
         """See `CapsuleNetwork.check`."""
         check_input("image", image, self.in_channels, self.spatial_dims, self.divisor)
+        size = tuple(image.shape[2:])
+        if all(edge <= self.divisor for edge in size):
+            raise InvalidParameter(
+                f"image has spatial size {size}, which leaves a single position to normalize at "
+                f"the coarsest scale: pad to {(*size[:-1], 2 * self.divisor)}"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -33,6 +34,16 @@ def test_unet_has_no_capsules_and_takes_multiples_of_sixteen() -> None:
         network.capsules(torch.zeros(1, 1, 16, 16))
     with pytest.raises(InvalidParameter, match=r"multiple of 16; pad to \(32, 16\)"):
         network(torch.zeros(1, 1, 17, 16))
+
+
+@pytest.mark.parametrize("size", [(16, 16), (16, 16, 16)])
+def test_unet_refuses_an_image_of_one_coarsest_position(size: tuple[int, ...]) -> None:
+    network = UNet(len(size), features=SMALL)
+    wider = (*size[:-1], 32)
+    with pytest.raises(InvalidParameter, match=re.escape(f"spatial size {size}")) as refused:
+        network(torch.zeros(1, 1, *size))
+    assert str(refused.value).endswith(f"pad to {wider}")
+    assert network(torch.zeros(1, 1, *wider)).shape[2:] == wider
 
 
 @pytest.mark.parametrize(
