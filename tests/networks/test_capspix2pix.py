@@ -262,6 +262,21 @@ def test_dense_noise_is_tied_to_its_size() -> None:
         generator(torch.zeros(1, 1, 24, 16), torch.zeros(1, 5))
 
 
+@pytest.mark.parametrize(
+    ("image_size", "message"),
+    [
+        ((100, 104), "image_size=100: must be a multiple of 8"),
+        ((16,), r"image_size=\(16,\): 2 edges are needed"),
+        ((16, 16, 16), r"image_size=\(16, 16, 16\): 2 edges are needed"),
+    ],
+)
+def test_a_size_that_no_label_map_can_have_is_refused(
+    image_size: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        CapsPix2Pix(noise_source="input", image_size=image_size)
+
+
 def test_dropout_is_for_training_and_tanh_for_images_around_zero() -> None:
     torch.manual_seed(0)
     generator = CapsPix2Pix(dropout=0.5, output="tanh", atoms=4)

@@ -57,7 +57,7 @@ def build_noise(
         InvalidParameter: an unknown name, or a size that the source cannot use.
     """
     sources: dict[str, Callable[[], NoiseSource]] = {
-        "input": lambda: InputNoise(noise_size, image_size),
+        "input": lambda: InputNoise(noise_size, spatial_dims, image_size),
         "broadcast": lambda: BroadcastNoise(noise_size),
         "broadcast_conv": lambda: BroadcastConvNoise(noise_size, spatial_dims),
         "broadcast_latent": lambda: LatentNoise(noise_size, spatial_dims, types, atoms),

@@ -9,12 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from caps_med.arguments import check_multiple
 from caps_med.errors import InvalidParameter
 from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import conv_type
 from caps_med.networks.gan_layers import conv_capsule
 from caps_med.networks.noise.source import NoiseSource
 from caps_med.routing.backends import in_graph
+
+#: Edges of the images of a CapsPix2Pix are multiples of it.
+_DIVISOR = 8
 
 
 class InputNoise(NoiseSource):
@@ -23,11 +27,20 @@ class InputNoise(NoiseSource):
     channels = 1
     placed = True
 
-    def __init__(self, noise_size: int, image_size: Sequence[int] | None) -> None:
+    def __init__(
+        self, noise_size: int, spatial_dims: int, image_size: Sequence[int] | None
+    ) -> None:
         super().__init__(noise_size)
         if image_size is None:
             raise InvalidParameter("noise_source='input' needs image_size=(H, W)")
         self.image_size = tuple(image_size)
+        if len(self.image_size) != spatial_dims:
+            raise InvalidParameter(
+                f"image_size={self.image_size}: {spatial_dims} edges are needed, as spatial_dims "
+                f"is {spatial_dims}"
+            )
+        for edge in self.image_size:
+            check_multiple(_DIVISOR, image_size=edge)
         self.fc = nn.Linear(noise_size, math.prod(self.image_size))
 
     def channel(self, z: Tensor, fields: Tensor) -> Tensor:
