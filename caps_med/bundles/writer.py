@@ -18,7 +18,7 @@ from caps_med.bundles.seeded import SEEDED
 from caps_med.bundles.weights import save_weights
 from caps_med.drafts import sync
 from caps_med.errors import InvalidParameter
-from caps_med.networks import CapsuleNetwork
+from caps_med.networks import NETWORKS, CapsuleNetwork
 
 
 def write_bundle(
@@ -121,18 +121,26 @@ def inference_config(card: ModelCard) -> dict[str, Any]:
 
     They give a network one input, so a generator is one with a seed there.
     """
-    name = card.network.name
-    target = f"bundles.seeded.{SEEDED[name].__name__}" if name in SEEDED else f"networks.{name}"
     return {
         "imports": ["$from safetensors.torch import load_file"],
         "bundle_root": ".",
         "device": "$torch.device('cpu')",
-        "network_def": {"_target_": f"caps_med.{target}", **card.network.arguments},
+        "network_def": {"_target_": _target(card.network.name), **card.network.arguments},
         "network": "$@network_def.to(@device)",
         "weights": "$load_file(@bundle_root + '/models/model.safetensors')",
         "initialize": ["$@network.load_state_dict(@weights)"],
         "run": ["$@network.eval()"],
     }
+
+
+def _target(name: str) -> str:
+    """Where Python finds the network's class; that of another package lies there."""
+    if name in SEEDED:
+        return f"caps_med.bundles.seeded.{SEEDED[name].__name__}"
+    if name in NETWORKS.builtin:
+        return f"caps_med.networks.{name}"
+    network = NETWORKS[name]
+    return f"{network.__module__}.{network.__qualname__}"
 
 
 def _readme(name: str, version: int, card: ModelCard) -> str:

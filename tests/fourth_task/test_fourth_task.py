@@ -12,6 +12,7 @@ import pytest
 import torch
 import typer
 from fastapi.testclient import TestClient
+from monai.bundle import ConfigParser
 from typer.testing import CliRunner, Result
 
 import caps_med
@@ -107,6 +108,14 @@ def test_a_model_is_called(trained: str, workplace: Path) -> None:
     assert lengths.layers["primarycaps"].shape == (4, 4, 10, 10)
     with pytest.raises(WrongTask, match="cells is a counting model"):
         model.segment(workplace / "data" / "0.png")
+
+
+def test_monai_builds_its_network(trained: str, workplace: Path) -> None:
+    model = caps_med.load_model("cells")
+    parser = ConfigParser()
+    parser.read_config(model.bundle.path / "configs" / "inference.json")
+    network = parser.get_parsed_content("network_def")
+    assert isinstance(network, CapsuleNetwork) and type(network) is type(model.network)
 
 
 def test_models_are_listed_and_shown(
