@@ -82,7 +82,9 @@ export class Correction extends Paint {
     if (!image) return [];
     const { scl_slope: slope, scl_inter: offset } = image.hdr ?? { scl_slope: 1, scl_inter: 0 };
     if (this.values?.of !== image.img) {
-      const all = Float32Array.from(image.img2RAS() as ArrayLike<number>, (value) => value * (slope || 1) + offset);
+      const stored = image.img2RAS() as ArrayLike<number>;
+      const all = new Float32Array(stored.length); // `from` with a function makes a plain array of all first
+      for (let i = 0; i < all.length; i++) all[i] = (stored[i] as number) * (slope || 1) + offset;
       this.values = { of: image.img, all };
     }
     return this.values?.all ?? [];

@@ -18,8 +18,8 @@ export function uncertaintyColors(name: MapName): Parameters<NVImage['setColorma
 /** Write shares, 0 to 1, as whole percents over the voxels of a label map of the same grid. */
 export function fillWithPercents(map: NVImage, shares: NVImage, name: MapName): NVImage {
   const { scl_slope: slope, scl_inter: offset } = shares.hdr ?? { scl_slope: 1, scl_inter: 0 };
-  const percents = Array.from(shares.img as Float32Array, (value) => Math.round(100 * (value * (slope || 1) + offset)));
-  (map.img as Uint8Array).set(percents);
+  const [percents, values] = [map.img as Uint8Array, shares.img as Float32Array];
+  for (let i = 0; i < percents.length; i++) percents[i] = Math.round(100 * ((values[i] as number) * (slope || 1) + offset));
   map.setColormapLabel(uncertaintyColors(name));
   return map;
 }

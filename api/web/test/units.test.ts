@@ -376,6 +376,15 @@ describe('what is painted', () => {
     for (const value of [1, 2, 3, 4]) history.push(step(value));
     expect([history.go(-1)?.[0], history.go(-1)?.[0], history.go(-1)]).toEqual([3, 2, undefined]);
   });
+  it('makes no plain array of the voxels, as `from` with a function does, which ends a tab with a large volume', () => {
+    const from = vi.spyOn(Uint8Array, 'from');
+    const history = new History();
+    history.begin(new Uint8Array(1000));
+    history.push(new Uint8Array(1000).fill(1));
+    expect([history.go(-1)?.[999], history.go(1)?.[999]]).toEqual([0, 1]);
+    expect(from).not.toHaveBeenCalled();
+    from.mockRestore();
+  });
   it('has no step in which nothing was changed', () => {
     const history = new History();
     history.begin(step(4));
