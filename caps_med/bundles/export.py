@@ -47,9 +47,8 @@ def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
     - ``"onnx"``: one file; any batch size, height and width: padding and cropping are inside.
     - ``"torch"``: a `torch.export` program, `.pt2`; any batch size, height and width from 16.
 
-    A CapsPix2Pix with dense noise and a classification network keep their one size, a Pix2Pix takes
-    256 x 256. Nothing is left
-    behind on failure.
+    A CapsPix2Pix with dense noise and a classification network keep their one size, Pix2Pix and
+    SPADE take 256 x 256. Nothing is left behind on failure.
 
     Args:
         bundle: the model.
