@@ -223,9 +223,10 @@ def _is_tiled(
         sizes: of the whole result, where the maps are a part.
     """
     if (
-        _left_to_pytorch(maps, weight, bias)
+        torch.compiler.is_compiling()  # which cannot follow the questions below
         or not is_tileable(layer)
         or maps.ndim != len(layer.kernel_size) + 2
+        or _left_to_pytorch(maps, weight, bias)
         or active_backend(maps.device) != "numba"
         or not has_fused_additions()
     ):
