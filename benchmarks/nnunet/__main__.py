@@ -6,7 +6,8 @@ nnU-Net (``python -m venv DIR; DIR/bin/pip install nnunetv2``), ``--data`` as fo
 ``benchmarks.time_to_dice``, whose tasks these are (of hippocampus with 50 volumes to test).
 
 - caps_med: ``caps-med train segmentation`` with ConvCaps, and for comparison with the same network
-  without capsules and with MONAI's BasicUNet at a learning rate of 2e-3;
+  without capsules and with MONAI's BasicUNet at a learning rate of 2e-3; ``--networks`` also takes
+  the lengths of the former recipe, of pictures and volumes (as slices);
 - nnU-Net: planned from the data, fold 0 (a fifth is held out, as in caps_med), trained for as many
   of its epochs of 250 steps as its variants ``nnUNetTrainer_1epoch``, ``_5epochs`` and so on have,
   whose learning rates decay over them. Its default are 1,000 epochs, on a GPU.
@@ -35,7 +36,10 @@ NETWORKS = {
     "ConvCaps": (),
     "without capsules": ("--network", "convcaps-plain"),
     "BasicUNet": ("--network", "unet", "--learning-rate", "0.002"),
+    "ConvCaps 625 steps": ("--epochs", "25", "--steps", "25"),
+    "ConvCaps slices 625 steps": ("--dims", "2.5d", "--epochs", "25", "--steps", "25"),
 }
+DEFAULT = ["ConvCaps", "without capsules", "BasicUNet"]
 
 
 def main() -> None:
@@ -58,7 +62,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument(
         "--tasks", nargs="+", default=list(CONFIGURATIONS), choices=list(CONFIGURATIONS)
     )
-    parser.add_argument("--networks", nargs="*", default=list(NETWORKS), choices=list(NETWORKS))
+    parser.add_argument("--networks", nargs="*", default=DEFAULT, choices=list(NETWORKS))
     parser.add_argument("--lengths", nargs="*", default=["1epoch", "5epochs"], metavar="LENGTH")
     parser.add_argument("--repeats", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--show", action="store_true", help="train nothing, print the tables")

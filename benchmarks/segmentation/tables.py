@@ -163,11 +163,13 @@ def _means(pairs: Iterable[tuple[str, float]]) -> Scores:
 
 
 def difference(own: Scores, other: Scores) -> str:
-    """Mean paired difference in points, with the bootstrap's 95 % interval over cases."""
+    """Mean paired difference in points; of several cases with the bootstrap's 95 % interval."""
     common = sorted(own.keys() & other.keys())
     if not common or own == other:
         return ""
     values: NDArray[np.float64] = 100 * np.array([own[name] - other[name] for name in common])
+    if len(values) == 1:
+        return f"{values.mean():+.1f}"
     drawn = np.random.default_rng(0).integers(len(values), size=(DRAWS, len(values)))
     low, high = np.percentile(values[drawn].mean(1), (2.5, 97.5))
     return f"{values.mean():+.1f}, {low:+.1f} to {high:+.1f}"
