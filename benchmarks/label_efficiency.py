@@ -64,7 +64,8 @@ Marked = Callable[[Classes, np.random.Generator], Mask]
 Data = tuple[list[Sample], list[Sample], dict[str, Any]]
 
 
-#: Recipe values that `caps-med train` plans for slices of a head on a processor.
+#: Recipe values that `caps-med train` planned for slices of a head on a processor, until trainings
+#: became longer.
 PLANNED = {"epochs": 25, "steps": 25, "crop": 128}
 
 

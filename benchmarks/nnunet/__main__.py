@@ -12,8 +12,9 @@ nnU-Net (``python -m venv DIR; DIR/bin/pip install nnunetv2``), ``--data`` as fo
   of its epochs of 250 steps as its variants ``nnUNetTrainer_1epoch``, ``_5epochs`` and so on have,
   whose learning rates decay over them. Its default are 1,000 epochs, on a GPU.
 
-Both predictions are scored by ``caps-med evaluate``. nnU-Net averages its answers over mirror
-images; the rows *with TTA* do the same for caps_med. Its trainings are not seeded: repeats differ.
+Label maps of both are scored alike, by the mean Dice of the labels of each case. Rows with *TTA*
+are of answers averaged over mirror images, as nnU-Net's are by default, and those of ``caps-med
+segment --tta``. nnU-Net's trainings are not seeded: repeats differ.
 
 Finished runs are kept in ``benchmarks/results/nnunet.json`` and skipped; ``--show`` prints the
 tables.

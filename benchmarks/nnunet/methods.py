@@ -127,22 +127,22 @@ def _raw(task: Task) -> Path:
 
 def write_raw(task: Task) -> None:
     """The images in nnU-Net's layout."""
-    for folder, part in ((task.trained, "Tr"), (task.tested, "Ts")):
+    seen: set[int] = set()
+    for folder, part in ((task.tested, "Ts"), (task.trained, "Tr")):
         images, labels = (_raw(task) / f"{kind}{part}" for kind in ("images", "labels"))
         images.mkdir(parents=True)
         labels.mkdir()
-        for case in open_dataset(folder).cases:
+        cases = open_dataset(folder).cases
+        for case in cases:
             image, label = case.images[0].path, case.label.path
             ending = "".join(image.suffixes)
             shutil.copy(image, images / f"{case.name}_0000{ending}")
             shutil.copy(label, labels / f"{case.name}{ending}")
-    seen = {
-        int(i) for file in (_raw(task) / "labelsTr").iterdir() for i in np.unique(labels_in(file))
-    }
+            seen.update(np.unique(labels_in(label)).tolist())
     described = {
         "channel_names": {"0": "image"},
         "labels": {"background": 0, **{f"label {i}": i for i in sorted(seen - {0})}},
-        "numTraining": len(list((_raw(task) / "labelsTr").iterdir())),
+        "numTraining": len(cases),
         "file_ending": ending,
     }
     (_raw(task) / "dataset.json").write_text(json.dumps(described))

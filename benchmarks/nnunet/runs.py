@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
@@ -19,15 +20,15 @@ from training.evaluation.dice import mean_dice
 
 def run(task: Task, method: Method, repeat: int) -> None:
     """Train, predict with and without mirror images, and keep the scores; nothing if they are."""
-    names = {mirrored: f"{method.name}{', TTA' * mirrored}" for mirrored in (False, True)}
-    if all((task.name, name, repeat) in kept() for name in names.values()):
+    names, known = {False: method.name, True: f"{method.name}, TTA"}, kept()
+    if all((task.name, name, repeat) in known for name in names.values()):
         return
     training = seconds_of(lambda: method.train(task, repeat))
     for mirrored, name in names.items():
         out = task.work / "predicted" / f"{name} {repeat}"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        predicting = seconds_of(lambda: method.predict(task, repeat, out, mirrored=mirrored))  # noqa: B023 - called at once
+        predicting = seconds_of(partial(method.predict, task, repeat, out, mirrored=mirrored))
         found = Run(
             task=task.name, method=name, repeat=repeat, training=round(training),
             predicting=round(predicting, 1), dice=scores(task.tested, out),
@@ -46,14 +47,9 @@ def seconds_of(work: Callable[[], None]) -> float:
 def scores(tested: Path, predicted: Path) -> Mapping[str, float]:
     """Case -> mean Dice of the labels."""
     files = {file.name.split(".")[0]: file for file in predicted.iterdir()}
-    cases = open_dataset(tested).cases
-    labels = sorted(
-        {label for case in cases for label in np.unique(labels_in(case.label.path))} - {0}
-    )
+    true = {case.name: labels_in(case.label.path) for case in open_dataset(tested).cases}
+    labels = sorted({label for one in true.values() for label in np.unique(one)} - {0})
     return {
-        case.name: round(
-            mean_dice(labels_in(files[case.name]), labels_in(case.label.path), labels),
-            4,
-        )
-        for case in cases
+        name: round(mean_dice(labels_in(files[name]), label, labels), 4)
+        for name, label in true.items()
     }

@@ -28,7 +28,7 @@ from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import channels_last, conv_type
 from caps_med.networks.base import Output
 from caps_med.networks.batching import sample_by_sample
-from caps_med.networks.gan_layers import PlainLayer, Shape, conv_capsule, deconv_capsule
+from caps_med.networks.gan_layers import DIVISOR, PlainLayer, Shape, conv_capsule, deconv_capsule
 from caps_med.networks.noise import InputNoise, NoiseName, build_noise
 from caps_med.networks.noisy import NoisyGenerator
 
@@ -71,7 +71,7 @@ class CapsPix2Pix(NoisyGenerator):
     torch.Size([1, 1, 32, 40])
     """
 
-    divisor = 8
+    divisor = DIVISOR
 
     def __init__(
         self,

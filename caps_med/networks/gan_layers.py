@@ -15,6 +15,8 @@ from caps_med.routing import Routing
 Shape = tuple[int, int]
 #: How every layer of CapsPix2Pix routes.
 INPUT_ROUTING = Routing(iterations=3, competition="inputs")
+#: Edges of the generator's images are multiples of it.
+DIVISOR = 8
 
 
 def conv_capsule(

@@ -45,7 +45,7 @@ LARGEST_BATCH = {"cpu": 4, "cuda": 16}
 SMALLEST_CROP, LARGER_CROP = {2: 48, 3: 32}, 64
 #: Largest crop edge of pictures for a generator.
 SYNTHESIS_CROP = 64
-#: Epochs and steps per epoch by kind of device, in 2-D and in 3-D; on a CPU 5 to 20 minutes.
+#: Epochs and steps per epoch by kind of device, in 2-D and in 3-D; on a CPU 4 to 20 minutes.
 LENGTH = {
     ("cpu", 2): (50, 50),
     ("cuda", 2): (60, 100),

@@ -13,12 +13,9 @@ from caps_med.arguments import check_multiple
 from caps_med.errors import InvalidParameter
 from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import conv_type
-from caps_med.networks.gan_layers import conv_capsule
+from caps_med.networks.gan_layers import DIVISOR, conv_capsule
 from caps_med.networks.noise.source import NoiseSource
 from caps_med.routing.backends import in_graph
-
-#: Edges of the images of a CapsPix2Pix are multiples of it.
-_DIVISOR = 8
 
 
 class InputNoise(NoiseSource):
@@ -40,7 +37,7 @@ class InputNoise(NoiseSource):
                 f"is {spatial_dims}"
             )
         for edge in self.image_size:
-            check_multiple(_DIVISOR, image_size=edge)
+            check_multiple(DIVISOR, image_size=edge)
         self.fc = nn.Linear(noise_size, math.prod(self.image_size))
 
     def channel(self, z: Tensor, fields: Tensor) -> Tensor:
