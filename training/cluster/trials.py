@@ -53,7 +53,7 @@ class TrialsFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.record, self.engine = path, path / "trials.json", path / "ray-tune"
+        self.path, self.record, self.engine = path, RunFolder(path).trials, path / "ray-tune"
 
     def run(self, number: int) -> RunFolder:
         """The folder of one trial."""

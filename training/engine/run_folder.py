@@ -37,6 +37,7 @@ class RunFolder:
         recipe: of the run as it came to be: found rates, restarts, less memory.
         planned: the recipe that the run, or each fold of a cross-validation, starts with.
         split: what the run has held out, and in how many folds.
+        trials: of a search for the recipe, which has a folder for each of them.
         trace: the traceback of an unexpected error on a cluster.
         lock: of the process that trains here.
         progress: what programs read of how far the run is.
@@ -49,6 +50,7 @@ class RunFolder:
         self.rates, self.rates_plot = path / "learning-rate.csv", path / "learning-rate.png"
         self.data, self.planned = path / "data", path / PLANNED_RECIPE
         self.split, self.trace = path / "split.json", path / "trace.txt"
+        self.trials = path / "trials.json"
         self.lock, self.progress = path / "run.lock", path / "progress.jsonl"
 
     def fold(self, number: int) -> RunFolder:
@@ -101,11 +103,12 @@ class RunFolder:
                 shutil.rmtree(self.path)  # refused or stopped before it began
 
     def refuse_started(self) -> None:
-        """Protect a run that is already here, or a fold of one.
+        """Protect a run that is already here, a fold of one, or a search for the recipe.
 
         Raises:
             InvalidParameter: there is one.
         """
+        self._refuse_search()
         if self.checkpoint.exists() or any(self.path.glob(f"fold-*/{self.checkpoint.name}")):
             raise InvalidParameter(
                 f"{self.path} holds a run already: add --resume to continue it with the same "
@@ -164,7 +167,15 @@ class RunFolder:
                 "--resume, under another name"
             ) from error
 
+    def _refuse_search(self) -> None:
+        if self.trials.exists():
+            raise InvalidParameter(
+                f"{self.path} holds a search for the recipe: add --tune and --resume to continue "
+                "it with the same options, delete it, or give the new run another name"
+            )
+
     def _require_started(self) -> None:
+        self._refuse_search()
         if not self.checkpoint.exists():
             raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
 

@@ -18,7 +18,7 @@ from tests.training.tasks.test_pipeline import request
 from training.cluster.member import Member
 from training.cluster.trials import Trial, TrialsFolder
 from training.cluster.tuning import _outcome, _print, best_of, tune
-from training.tasks.pipeline import prepare
+from training.tasks.pipeline import prepare, train
 
 DRAWN = [{"network": "convcaps", "crop": 64}, {"network": "ucaps", "crop": 48}]
 
@@ -53,6 +53,20 @@ def test_a_search_is_not_resumed_with_other_data(tmp_path: Path) -> None:
         tune(request(data, tmp_path), 2, "local", quiet)
     with pytest.raises(InvalidParameter, match="the data have changed since the run began"):
         tune(replace(request(data, tmp_path), resume=True), 2, "local", quiet)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_no_other_training_takes_the_folder_of_a_search(tmp_path: Path, resume: bool) -> None:
+    (tmp_path / "data").mkdir()
+    data = LAYOUTS["images and labels"](tmp_path / "data", draw_pairs())
+    begun, quiet = request(data, tmp_path), Console(quiet=True)
+    prepare(begun, quiet, plan_again=True)
+    TrialsFolder(begun.folder.path).start(DRAWN, resume=False)
+    planned = begun.folder.planned.read_bytes()
+    other = replace(begun, overrides={**begun.overrides, "crop": 64}, resume=resume)
+    with pytest.raises(InvalidParameter, match="holds a search for the recipe: add --tune and"):
+        train(other, quiet)
+    assert begun.folder.planned.read_bytes() == planned
 
 
 def test_the_best_is_one_that_was_trained_to_the_end() -> None:
