@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -82,6 +82,8 @@ class Recipe(BaseModel, ABC):
     task: ClassVar[Task]
     #: What fields meant that the recipe on disk of an older version lacks, if not their default.
     before: ClassVar[Mapping[str, Any]] = {}
+    #: Values that not every network takes, and the names of those that do.
+    taken_by: ClassVar[Mapping[str, Collection[str]]] = {}
 
     @abstractmethod
     def network_spec(self, source: Any) -> NetworkSpec:  # noqa: ANN401 - the task's own source
@@ -224,6 +226,21 @@ def _siblings(kind: type[BaseModel], place: Sequence[int | str]) -> list[str]:
             each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)
         )
     return list(kind.model_fields)
+
+
+def check_taken(recipe: Recipe, asked: Mapping[str, Any]) -> None:
+    """Check that the network takes the values that a user has asked for; defaults are none.
+
+    Raises:
+        InvalidParameter: one would have no effect.
+    """
+    for name, networks in recipe.taken_by.items():
+        default, network = type(recipe).model_fields[name].default, getattr(recipe, "network", "")
+        if asked.get(name) not in (None, default) and network not in networks:
+            raise InvalidParameter(
+                f"{name}={asked[name]}: has no effect with network={network}: leave it out, or "
+                f"choose one of {', '.join(networks)}"
+            )
 
 
 def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from training.data import Dataset
 from training.data.check.check import by_code
 from training.data.interface import TrainingData, TrainingSource
 from training.engine import distributed
-from training.engine.recipe import Recipe, merged
+from training.engine.recipe import Recipe, check_taken, merged
 from training.engine.run_folder import RunFolder
 from training.randomization.data import LabelMapData
 from training.randomization.source import RandomSource
@@ -261,7 +261,9 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
         values.update(task.recipe.values_of(card.network))
         values.update(task.continued.get(device.type, {}))
     planned = task.plan(dataset, device, dims, plane_of(overrides))
-    return build_recipe(task.recipe, [planned, values, _with_dims(request, overrides)])
+    recipe = build_recipe(task.recipe, [planned, values, _with_dims(request, overrides)])
+    check_taken(recipe, request.overrides)
+    return recipe
 
 
 def _with_dims(request: TrainRequest, overrides: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -136,6 +136,10 @@ class SegmentationRecipe(CropRecipe):
         "validated": VALIDATED,
         "small_crops": 0.0,
         "crops": "inside",
+    }
+    taken_by: ClassVar[Mapping[str, Collection[str]]] = {
+        "atoms": [name for name, choice in CHOICES.items() if choice.has_atoms],
+        "variant": [name for name, choice in CHOICES.items() if choice.name == "SegCaps"],
     }
 
     @model_validator(mode="before")

@@ -78,7 +78,8 @@ def source_of(data: Path, dims: str | None = None, **values: Any) -> RandomSourc
 def test_label_maps_alone_become_a_model_for_images(
     volumes: Path, tmp_path: Path, dims: str
 ) -> None:
-    changes = {"network": "unet", "features": [4, 4, 4, 4, 8, 4]} if dims == "3d" else {}
+    unet = {"network": "unet", "atoms": None, "features": [4, 4, 4, 4, 8, 4]}
+    changes = unet if dims == "3d" else {}
     bundle, said = run(volumes, tmp_path, dims, **changes)
     card = bundle.card
     assert card.labels == {0: "background", 1: "grey", 2: "white"}
@@ -102,7 +103,7 @@ def test_pictures_are_drawn_from_pictures_of_labels(tmp_path: Path) -> None:
 
 def test_it_learns(volumes: Path, tmp_path: Path) -> None:
     bundle, _ = run(
-        volumes, tmp_path, network="unet", features=[8, 8, 8, 8, 8, 8], steps=120,
+        volumes, tmp_path, network="unet", atoms=None, features=[8, 8, 8, 8, 8, 8], steps=120,
         learning_rate=1e-2, randomization={"elastic": 2.0, "bias": 0.2, "related": 1.0},
     )  # fmt: skip
     scores = bundle.card.scores

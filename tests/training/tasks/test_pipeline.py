@@ -243,7 +243,7 @@ def test_folds_that_start_again_answer_together_with_those_that_do_not(
 
 
 def test_the_baseline_trains_and_serves_and_has_no_capsules(discs: Path, tmp_path: Path) -> None:
-    given = {"network": "unet", "features": [4, 4, 8, 8, 8, 4]}
+    given = {"network": "unet", "atoms": None, "features": [4, 4, 8, 8, 8, 4]}
     bundle = train(request(discs, tmp_path, overrides=given), Console(quiet=True))
     assert bundle is not None
     assert bundle.card.network.name == "UNet"
@@ -330,6 +330,28 @@ def test_the_recipe_is_kept_with_the_model_and_every_value_can_be_set(
 def test_a_wrong_value_is_named(values: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
         build_recipe(SegmentationRecipe, [{"data": "x", "seed": 0}, values])
+
+
+@pytest.mark.parametrize(
+    ("task", "values", "message"),
+    [
+        ("segmentation", {"network": "unet", "atoms": 8}, "atoms=8: .* network=unet: .* segcaps"),
+        ("segmentation", {"variant": "r1"}, "variant=r1: .* network=convcaps: .*one of segcaps, "),
+        (
+            "synthesis",
+            {"network": "pix2pix", "noise_size": 8},
+            "noise_size=8: .*network=pix2pix",
+        ),
+        ("synthesis", {"network": "spade", "noise_source": "input"}, "noise_source=input: .*spade"),
+    ],
+)
+def test_values_that_the_network_does_not_take_are_refused(
+    discs: Path, tmp_path: Path, task: str, values: dict[str, object], message: str
+) -> None:
+    asked = replace(request(discs, tmp_path), task=task, overrides={"seed": 0, **values})
+    with pytest.raises(InvalidParameter, match=message):
+        prepare(asked, Console(quiet=True))
+    assert not asked.folder.path.exists()
 
 
 def test_overrides_are_read_from_file_and_settings(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -57,6 +57,8 @@ STATISTICS_OF = 200
 #: Smallest crop of a discriminator: two need 4 x 4 positions at one sixteenth of its size, one more
 #: than a single position in front of its last layer.
 MIN_CROP = {"convolutional": 64, "capsule": 64, "patch": 24}
+#: CapsPix2Pix, with capsules and without.
+CAPSPIX2PIX = ("capspix2pix", "capspix2pix-plain")
 #: Other defaults of pix2pix, as published (Isola et al. 2017: L1 and GAN loss 100 to 1).
 PIX2PIX = {
     "learning_rate": 2e-4,
@@ -150,6 +152,10 @@ class SynthesisRecipe(CropRecipe):
         "whole_batches": False,
         "validated": VALIDATED,
         "transposed_first": 0.0,
+    }
+    taken_by: ClassVar[Mapping[str, Collection[str]]] = {
+        **dict.fromkeys(("atoms", "noise_source", "upsampling", "padding", "dropout"), CAPSPIX2PIX),
+        **dict.fromkeys(("noise_size", "fibres"), (*CAPSPIX2PIX, "spade")),
     }
 
     network: Literal["capspix2pix", "capspix2pix-plain", "pix2pix", "spade"] = "capspix2pix"
@@ -342,7 +348,7 @@ class SynthesisRecipe(CropRecipe):
     @property
     def _is_capspix2pix(self) -> bool:
         """With or without capsules."""
-        return self.network in ("capspix2pix", "capspix2pix-plain")
+        return self.network in CAPSPIX2PIX
 
     def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
         """SSIM and mean absolute error inside the labelled foreground."""
