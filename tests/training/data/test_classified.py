@@ -249,6 +249,13 @@ def test_labels_that_are_no_classes_are_refused(
     assert f"{told_first.what}: {told_first.fix}" == f"holds the label {told}"
 
 
+def test_names_of_classes_that_are_not_text_are_told(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", train_images=TRAIN.pictures[:2], train_labels=np.arange(2))
+    names = tmp_path / "classes.txt"
+    names.write_bytes("gutartig\nb\xf6sartig\n".encode("latin-1"))
+    assert f"{names}: cannot be read as text: 'utf-8'" in open_classified(tmp_path).error
+
+
 def test_numbers_in_names_sort_as_numbers(tmp_path: Path) -> None:
     for k in (10, 9, 2):
         (tmp_path / f"stage {k}").mkdir()

@@ -32,6 +32,7 @@ from training.data.layouts.described import (
     PART_KEYS,
     read_json,
     read_rows,
+    read_text,
     text_at,
     value_at,
     with_parts,
@@ -278,12 +279,12 @@ def _class_names(folder: Path, found: list[Found]) -> list[str] | None:
     """Replace the numbers of classes by the lines of ``classes.txt``, if it is there.
 
     Raises:
-        InvalidInput: it has too few lines.
+        InvalidInput: it has too few lines, or is not UTF-8 text.
     """
     file = folder / _NAMES
     if not file.is_file():
         return None
-    names = [line.strip() for line in file.read_text("utf-8-sig").splitlines() if line.strip()]
+    names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
     highest = max((int(n) for each in found for n in each.classes), default=-1)
     if highest >= len(names) or len(set(names)) < len(names):
         raise InvalidInput(

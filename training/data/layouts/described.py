@@ -238,16 +238,25 @@ def _decathlon_entries(path: Path) -> list[Any]:
     return found
 
 
+def read_text(path: Path) -> str:
+    """The content of a text file.
+
+    Raises:
+        InvalidInput: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path}: cannot be read as text: {error}") from error
+
+
 def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a table, see `delimiter_of`.
 
     Raises:
         InvalidInput: it cannot be read as text, or is no table.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"{path}: cannot be read as text: {error}") from error
+    text = read_text(path)
     try:
         return list(csv.DictReader(text.splitlines(), delimiter=delimiter_of(text)))
     except csv.Error as error:
