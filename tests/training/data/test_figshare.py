@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from numpy.typing import NDArray
 
 from caps_med.errors import CapsMedError
 from caps_med.preprocessing import PicturePreprocessing
+from training.data import Dataset
 from training.data.classified import load_classified, open_classified
 from training.data.classified.figshare import TUMOURS, SliceRef, read_slice
+from training.data.opening import open_any
 
 MATLAB = b"MATLAB 7.3 MAT-file, Platform: PCWIN64, Created on: Sun Nov 22 2015 HDF5 schema 1.00 ."
 
@@ -166,3 +169,14 @@ def test_a_truncated_file_is_told(folder: Path) -> None:
 def test_other_matrices_are_no_slices(tmp_path: Path) -> None:
     (tmp_path / "a.mat").write_bytes(b"MATLAB 5.0 MAT-file" + bytes(1000))
     assert "Supported layouts" in open_classified(tmp_path).error
+
+
+def test_a_matrix_beside_images_and_label_maps_is_no_slice(discs: Path, tmp_path: Path) -> None:
+    matrix = Path(shutil.copytree(discs, tmp_path / "discs")) / "scanner.mat"
+    with h5py.File(matrix, "w", userblock_size=512) as mat:
+        mat["settings"] = np.ones(3)
+    with matrix.open("r+b") as content:
+        content.write(MATLAB)
+    found = open_any(matrix.parent)
+    assert isinstance(found, Dataset) and len(found.cases) == 6
+    assert found.strangers == (matrix,)

@@ -49,7 +49,7 @@ def figshare_tumours(folder: Path) -> ClassifiedImages | None:
         return None
     paths = sorted(folder.rglob("*.mat"), key=lambda p: natural(p.relative_to(folder).as_posix()))
     files = [path for path in paths if path.name != _FOLDS and _is_matlab(path)]
-    if not files:
+    if not any(map(_holds_slice, files)):  # one with label maps, say, and a matrix beside them
         return None
     found: list[Found] = []
     unusable = []
@@ -88,6 +88,15 @@ def _is_matlab(path: Path) -> bool:
     except OSError:
         return False
     return start.startswith(_MATLAB) and start[_USER_BLOCK:] == _SIGNATURE
+
+
+def _holds_slice(path: Path) -> bool:
+    """Whether a file is one of these, or broken."""
+    try:
+        with _opened(path) as file:
+            return "cjdata" in file
+    except InvalidInput:
+        return True
 
 
 def _read_label(path: Path) -> tuple[int, str]:
