@@ -259,6 +259,13 @@ def test_images_of_several_classes(tmp_path: Path) -> None:
             trained(tmp_path / "x.npz", tmp_path / network / loss, network=network, loss=loss)
 
 
+@pytest.mark.parametrize("network", ["efficient", "cnn"])
+def test_weights_of_other_classes_are_refused(data: Path, tmp_path: Path, network: str) -> None:
+    """As of a recipe file from a run on other data."""
+    with pytest.raises(InvalidParameter, match="class_weights: 2 for 10 classes; give one each"):
+        trained(data, tmp_path, network=network, class_weights=[1, 2])
+
+
 def test_data_of_one_class_are_refused(tmp_path: Path) -> None:
     found = digits(20, kinds=1)
     folder = class_folders(tmp_path / "my data", found, found)

@@ -15,6 +15,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.inference.suitability import own_slices, reconstruction_limit, training_statistics
 from caps_med.networks import CapsuleNetwork, ClassificationNetwork
 from caps_med.preprocessing import PicturePreprocessing
+from caps_med.wording import counted
 from training.data.classified import ClassifiedSource
 from training.engine import distributed
 from training.engine.precision import Precision, chosen_precision
@@ -169,8 +170,15 @@ class ClassificationRecipe(Recipe):
         """With the steps of an epoch, and the precision.
 
         Raises:
-            InvalidParameter: the loss is not for images of several classes.
+            InvalidParameter: the loss is not for images of several classes, or there are more or
+                fewer class weights than classes.
         """
+        weights, classes = self.class_weights, len(source.classes)
+        if weights is not None and len(weights) != classes:
+            raise InvalidParameter(
+                f"class_weights: {len(weights)} for {counted(classes, 'class', 'classes')}; give "
+                "one each"
+            )
         if self.has_capsules and self.loss != "margin" and not source.exclusive:
             raise InvalidParameter(
                 f"loss={self.loss}: images of several classes need the margin loss: choose it by "
