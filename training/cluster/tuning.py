@@ -28,7 +28,7 @@ from training.cluster.trials import State, Trial, TrialsFolder
 from training.data import Source
 from training.engine.run_folder import RunFolder, Stateful
 from training.tasks.pipeline import Prepared, TrainRequest, prepare, publish_trained, train_one
-from training.tasks.search import draw, recipe_of
+from training.tasks.search import check_something_varies, draw, recipe_of
 from training.tasks.segmentation import SegmentationRecipe
 
 if TYPE_CHECKING:
@@ -53,13 +53,15 @@ def tune(request: TrainRequest, count: int, address: str, console: Console) -> B
     Raises:
         MissingExtra, ClusterError: see `connected`; or every trial failed.
         InvalidInput, InvalidParameter, KeyboardInterrupt: see `training.tasks.pipeline.train`.
+        InvalidParameter: nothing is left to search.
     """
     folder = TrialsFolder(request.folder.path)
+    fixed = {*request.overrides, *(("network",) if "start_from" in request.overrides else ())}
+    check_something_varies(fixed, count)
     if not request.resume:
         folder.refuse_started()
     prepared = prepare(request, console, plan_again=True)
     assert isinstance(prepared.recipe, SegmentationRecipe)  # noqa: S101 - by the command
-    fixed = {*request.overrides, *(("network",) if "start_from" in request.overrides else ())}
     folder.start(draw(prepared.recipe, fixed, count, prepared.recipe.seed), request.resume)
     members = [_member(prepared, folder, trial) for trial in folder.read()]
     with connected(address, "--tune"), _shown(folder, members, console):

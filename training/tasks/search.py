@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from caps_med.errors import InvalidParameter
 from training.data import Source
 from training.engine.recipe import AUTO, MIN_CROP
 from training.tasks.overrides import build_recipe
@@ -28,6 +29,23 @@ RATE_FACTOR = 4.0
 SEARCHED = ("network", "learning_rate", "loss", "crop")
 #: Values of a planned recipe that follow from network and crop, see `SegmentationRecipe.completed`.
 FOLLOWING = ("precision", "small_crops")
+
+
+def check_something_varies(fixed: Collection[str], count: int) -> None:
+    """Check that not all of `count` trials are the same.
+
+    Args:
+        fixed: names whose value the user has chosen.
+        count: of the trials.
+
+    Raises:
+        InvalidParameter: they are.
+    """
+    if count > 1 and set(SEARCHED) <= set(fixed):
+        raise InvalidParameter(
+            f"--tune {count}: {', '.join(SEARCHED)} are all given, so that there is nothing to "
+            "search: leave at least one of them out, also of a recipe file"
+        )
 
 
 def draw(

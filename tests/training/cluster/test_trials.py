@@ -55,6 +55,15 @@ def test_a_search_is_not_resumed_with_other_data(tmp_path: Path) -> None:
         tune(replace(request(data, tmp_path), resume=True), 2, "local", quiet)
 
 
+def test_a_search_of_nothing_is_refused(discs: Path, tmp_path: Path) -> None:
+    """As with the recipe file of a run, which has all values."""
+    given = {"network": "ucaps", "learning_rate": 1e-3, "loss": "dice", "crop": 64}
+    wanted = request(discs, tmp_path, overrides=given)
+    with pytest.raises(InvalidParameter, match=r"--tune 4: network, .* are all given"):
+        tune(wanted, 4, "local", Console(quiet=True))
+    assert not wanted.folder.path.exists()
+
+
 @pytest.mark.parametrize("resume", [False, True])
 def test_no_other_training_takes_the_folder_of_a_search(tmp_path: Path, resume: bool) -> None:
     (tmp_path / "data").mkdir()
