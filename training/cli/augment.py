@@ -108,6 +108,10 @@ def augment(
         raise InvalidParameter(
             "--test: only used with --train-segmenter; add that option, or leave --test out"
         )
+    if epochs is not None and model is not None:
+        raise InvalidParameter(
+            "--epochs: only used where a generator is trained; leave --epochs or --model out"
+        )
 
     from pydantic import ValidationError
 

@@ -491,6 +491,14 @@ def test_a_value_is_not_given_twice(tmp_path: Path) -> None:
     assert str(result.exception).startswith("generator: ")
 
 
+def test_epochs_of_a_generator_that_is_given_are_refused(tmp_path: Path) -> None:
+    app = typer.Typer()
+    command.register(app)
+    given = ["--data", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--count", "1"]
+    result = CliRunner().invoke(app, [*given, "--model", "axons", "--epochs", "5"])
+    assert "--epochs: only used where a generator is trained" in str(result.exception)
+
+
 def test_each_label_map_is_read_once_for_discovery_and_check(compared: Compared) -> None:
     assert compared.discoveries == {"axons": 1, "out": 1}
     real = sorted((compared.data / "labels").iterdir())
