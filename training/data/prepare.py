@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import model_validator
 
 from caps_med.disk import writing
-from caps_med.errors import InvalidInput
+from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, SliceStack, is_grey, with_channels
 from caps_med.images.channels import is_colour
 from caps_med.preprocessing import Preprocessing, with_neighbours
@@ -91,7 +91,8 @@ def load_source(
     empty; of a single volume every fifth slice, of a single picture the right fifth.
 
     Args:
-        dataset: files, or a registered data set, which ignores the other arguments.
+        dataset: files, or a registered data set, which has a preparation of its own and needs no
+            store.
         store: folder of the prepared arrays; reused if they were prepared from the same files in
             the same way.
         preparation: how to prepare them.
@@ -99,8 +100,14 @@ def load_source(
     Raises:
         InvalidInput: a file is missing, unreadable, unpaired or without its counterpart's
             geometry, or the files do not belong together; the message names the file and the fix.
+        InvalidParameter: there is a preparation for a registered data set.
     """
     if dataset.load is not None:
+        if preparation is not None:
+            raise InvalidParameter(
+                f"preparation: {dataset.name} has one of its own; leave out all its values, also "
+                "of a recipe file"
+            )
         return dataset.load()
     dataset.require_complete()
     preparation = preparation or Preparation()

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.images import Normalization
 from training.data import Preparation, load_source, open_dataset
 from training.data.interpretation import Interpretation
 from training.data.samples import UNLABELLED
@@ -205,6 +206,12 @@ def test_labels_that_resampling_loses_are_those_of_the_model_all_the_same(
     assert source.spacing_mm == (1.0, 1.0)
     assert not any((sample["label"] == 2).any() for sample in source.samples), "it is not lost"
     assert list(source.labels) == [0, 1, 2]
+
+
+def test_a_registered_data_set_takes_no_other_preparation(tmp_path: Path) -> None:
+    ranks = Preparation(normalization=Normalization(ranks=True))
+    with pytest.raises(InvalidParameter, match="preparation: mni152 has one of its own"):
+        load_source(open_dataset("mni152"), tmp_path, ranks)
 
 
 def test_missing_folder_is_named(tmp_path: Path, store: Path) -> None:
