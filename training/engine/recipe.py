@@ -228,15 +228,18 @@ def _siblings(kind: type[BaseModel], place: Sequence[int | str]) -> list[str]:
     return list(kind.model_fields)
 
 
-def check_taken(recipe: Recipe, asked: Mapping[str, Any]) -> None:
-    """Check that the network takes the values that a user has asked for; defaults are none.
+def check_taken(recipe: Recipe, asked: Mapping[str, Any], planned: Mapping[str, Any]) -> None:
+    """Check that the network takes the values that a user has asked for.
+
+    Those that are planned, or else the default, are none: a recipe file has all values.
 
     Raises:
         InvalidParameter: one would have no effect.
     """
     for name, networks in recipe.taken_by.items():
-        default, network = type(recipe).model_fields[name].default, getattr(recipe, "network", "")
-        if asked.get(name) not in (None, default) and network not in networks:
+        usual = planned.get(name, type(recipe).model_fields[name].default)
+        network = getattr(recipe, "network", "")
+        if asked.get(name) not in (None, usual) and network not in networks:
             raise InvalidParameter(
                 f"{name}={asked[name]}: has no effect with network={network}: leave it out, or "
                 f"choose one of {', '.join(networks)}"

@@ -262,7 +262,7 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
         values.update(task.continued.get(device.type, {}))
     planned = task.plan(dataset, device, dims, plane_of(overrides))
     recipe = build_recipe(task.recipe, [planned, values, _with_dims(request, overrides)])
-    check_taken(recipe, request.overrides)
+    check_taken(recipe, request.overrides, planned)
     return recipe
 
 

@@ -28,6 +28,7 @@ from training.cli.train import train as train_app
 from training.data import Preparation, Source, open_dataset
 from training.data.interpretation import Interpretation
 from training.engine import collapse
+from training.engine.recipe import check_taken
 from training.evaluation.metrics.overlap import score_case
 from training.evaluation.models import members_of
 from training.randomization.data import open_label_maps
@@ -37,6 +38,7 @@ from training.tasks.pipeline import TrainRequest, prepare, train
 from training.tasks.planning import plan, plan_for, plan_synthesis, plan_synthesis_for
 from training.tasks.segmentation import SegmentationRecipe
 from training.tasks.segmentation_networks import CHOICES, NetworkName
+from training.tasks.synthesis.recipe import SynthesisRecipe
 
 #: So little training that a test takes a second.
 TINY = {"epochs": 1, "steps": 2, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 1}
@@ -352,6 +354,14 @@ def test_values_that_the_network_does_not_take_are_refused(
     with pytest.raises(InvalidParameter, match=message):
         prepare(asked, Console(quiet=True))
     assert not asked.folder.path.exists()
+
+
+def test_a_recipe_file_may_have_planned_values_that_the_network_does_not_take() -> None:
+    values = {"data": "x", "seed": 0, "network": "spade", "atoms": 8}
+    recipe = build_recipe(SynthesisRecipe, [values])
+    check_taken(recipe, values, {"atoms": 8})
+    with pytest.raises(InvalidParameter, match="atoms=8"):
+        check_taken(recipe, values, {})
 
 
 def test_overrides_are_read_from_file_and_settings(tmp_path: Path) -> None:
