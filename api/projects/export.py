@@ -8,6 +8,7 @@ import json
 import re
 import zipfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -121,6 +122,9 @@ async def _files(
 ) -> list[tuple[str, bytes]]:
     """Name and content of an image, of nnU-Net's layout of each of its channels, and label map.
 
+    Pictures are written anew for nnU-Net, which takes palettes for colours and an alpha channel for
+    one more.
+
     Args:
         form: the format of nnU-Net's layout; None for pairs, which are as they are kept.
     """
@@ -133,11 +137,11 @@ async def _files(
         suffixes = [CODECS[one].suffixes[0] for one in (image.format, kept)]
         return [(f"images/{stem}{suffixes[0]}", content), (f"labels/{stem}{suffixes[1]}", marked)]
     contents = [content]
-    if form != image.format or not _in_one_file(image):
+    if _is_picture(image) or image.format != form or image.channels > 1:
         decoded = await engine.decode([content], "image")
         parts = [decoded] if _in_one_file(image) else _channels(decoded)
         contents = [await engine.run("encode", partial(encode_image, one, form)) for one in parts]
-    if form != kept or [*project.ids] != [*range(len(project.ids))]:
+    if _is_picture(image) or [*project.ids] != [*range(len(project.ids))]:
         counted = partial(_counted, projects, project, image, label, form)
         marked = await engine.run("encode", counted)
     suffix = CODECS[form].suffixes[0]
@@ -151,7 +155,11 @@ def _form(image: Image, pictures: str) -> str:
     Args:
         pictures: the format of pictures.
     """
-    return pictures if len(image.shape) == 2 else "nifti"
+    return pictures if _is_picture(image) else "nifti"
+
+
+def _is_picture(image: Image) -> bool:
+    return len(image.shape) == 2
 
 
 def _holds(form: str, image: Image) -> bool:
@@ -187,10 +195,13 @@ def _in_one_file(image: Image) -> bool:
 def _counted(
     projects: Projects, project: Project, image: Image, label: LabelVersion, form: str
 ) -> bytes:
-    """A label map with the places of its ids in `Project.ids`, which nnU-Net wants."""
+    """A label map with the places of its ids in `Project.ids`, which nnU-Net wants; in a picture as
+    grey levels, without a palette.
+    """
     places = {number: place for place, number in enumerate(project.ids)}
     found = with_ids(projects.annotations.read(image, label), places)
-    return encode_image(found.with_array(smallest_unsigned(found.array)), form)
+    counted = found.with_array(smallest_unsigned(found.array))
+    return encode_image(replace(counted, kind="image") if _is_picture(image) else counted, form)
 
 
 def _channels(image: MedicalImage) -> list[MedicalImage]:

@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import PIL.Image
 import pytest
+from skimage.io import imread
 
 from api.projects.evaluation import Scores, compared
 from api.projects.learning import held_out_of
@@ -310,6 +311,24 @@ def test_colours_are_one_file_of_nnunet(
     described = exported(client, project, tmp_path)
     assert described["channel_names"] == {"0": "R", "1": "G", "2": "B"}
     assert len([*(tmp_path / "imagesTr").iterdir()]) == 1
+
+
+@pytest.mark.parametrize(("mode", "copies"), [("L", 1), ("LA", 1), ("RGB", 3), ("RGBA", 3)])
+def test_nnunet_reads_the_ids_and_the_channels_that_the_description_names(
+    client: httpx.Client, create: Create, tmp_path: Path, mode: str, copies: int
+) -> None:
+    """It reads pictures by scikit-image: palettes as colours, and transparency as a channel."""
+    project, [(grey, mask)] = create(), discs(1)
+    levels = read_image(grey, kind="image").array[0]
+    opaque = [np.full_like(levels, 255)] * mode.endswith("A")
+    picture = np.stack([*[levels] * copies, *opaque], axis=-1).squeeze()
+    PIL.Image.fromarray(picture).save(file := io.BytesIO(), "PNG")
+    corrected(client, project, {"a.png": file.getvalue()}, mask)
+    described = exported(client, project, tmp_path)
+    (image,), (label,) = ((tmp_path / name).iterdir() for name in ("imagesTr", "labelsTr"))
+    assert imread(image).size == levels.size * len(described["channel_names"])
+    ids = read_image(mask, kind="labels").array[0]
+    np.testing.assert_array_equal(imread(label), ids)
 
 
 def test_numbers_that_png_does_not_hold_are_tiff_for_nnunet(
