@@ -76,12 +76,7 @@ class Sessions:
                 f"the image has {len(content)} bytes, but sessions hold only {self._bytes.share}: "
                 "send it with each call"
             )
-        while not self._fits(owner, len(content)):
-            own = next((each for each in self._sessions.values() if each.owner == owner), None)
-            if own is None:
-                detail = "the sessions of others take up the room: try again later"
-                raise Refusal(OVERLOADED, detail, {"Retry-After": "60"})
-            self.remove(own)
+        self._make_room(owner, len(content))
         now = time.time()
         kept = min(seconds or self._seconds, self._seconds)
         session = Session(uuid.uuid4().hex, owner, content, kept, now, now)
@@ -106,8 +101,20 @@ class Sessions:
         self._places.free(session.owner, 1)
         self._bytes.free(session.owner, len(session.content))
 
-    def _fits(self, owner: str | None, size: int) -> bool:
-        return self._places.fits(owner, 1) and self._bytes.fits(owner, size)
+    def _make_room(self, owner: str | None, size: int) -> None:
+        """Remove the oldest sessions of a key until one more fits; none if that is not enough."""
+        own = [each for each in self._sessions.values() if each.owner == owner]
+        held = sum(len(each.content) for each in own)
+        if not self._fits(owner, 1 - len(own), size - held):
+            detail = "the sessions of others take up the room: try again later"
+            raise Refusal(OVERLOADED, detail, {"Retry-After": "60"})
+        for each in own:
+            if self._fits(owner, 1, size):
+                return
+            self.remove(each)
+
+    def _fits(self, owner: str | None, count: int, size: int) -> bool:
+        return self._places.fits(owner, count) and self._bytes.fits(owner, size)
 
     def _keep(self, session: Session) -> None:
         """Count its time from now on."""

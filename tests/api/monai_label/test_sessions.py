@@ -43,6 +43,21 @@ def test_their_bytes_are_bounded() -> None:
     run_async(check())
 
 
+def test_sessions_stay_whose_room_would_not_be_enough() -> None:
+    async def check() -> None:
+        sessions = Sessions(100, 100, 60)
+        own = [sessions.add("one", bytes(10)) for _ in range(2)]
+        sessions.add("two", bytes(50))
+        sessions.add("three", bytes(10))
+        with pytest.raises(Refusal, match="of others take up the room"):
+            sessions.add("one", bytes(45))
+        assert all(sessions.get(each.id, "one") for each in own)
+        sessions.add("one", bytes(30))
+        assert sessions.get(own[0].id, "one") is None and sessions.get(own[1].id, "one")
+
+    run_async(check())
+
+
 def test_they_are_forgotten_in_time_though_nobody_asks() -> None:
     async def check() -> None:
         sessions = Sessions(10, 100, 60)
