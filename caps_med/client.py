@@ -298,11 +298,11 @@ class Client:
         """Wait until a job is finished.
 
         Raises:
-            TimeoutError: it is not finished within `seconds`.
+            TimeoutError: it is not finished within `seconds`, or the service too busy to tell.
         """
         url, end = route("training-jobs", identity), time.monotonic() + seconds
         while True:
-            job: dict[str, Any] = self._patiently("GET", url).json()
+            job: dict[str, Any] = self._patiently("GET", url, end).json()
             if job["state"] in ("succeeded", "failed", "cancelled"):
                 return job
             if time.monotonic() > end:
@@ -367,9 +367,15 @@ class Client:
             self._patiently("DELETE", url)
         return content
 
-    def _patiently(self, method: str, url: str) -> httpx.Response:
+    def _patiently(self, method: str, url: str, end: float = float("inf")) -> httpx.Response:
         """The answer to a request about a job, sent again as often as the service is busy or the
         key has sent too many: the polls count towards its rate, as the work of the job does.
+
+        Args:
+            end: of the monotonic clock.
+
+        Raises:
+            TimeoutError: it would have to be sent again after that.
         """
         while True:
             try:
@@ -377,7 +383,10 @@ class Client:
             except ServiceError as error:
                 if error.status not in _LATER or error.retry_after is None:
                     raise
-                time.sleep(max(PAUSE, error.retry_after))
+                pause = max(PAUSE, error.retry_after)
+                if time.monotonic() + pause > end:
+                    raise TimeoutError(f"the service is busy for another {pause:g} s") from error
+                time.sleep(pause)
 
     def _json(self, method: str, url: str) -> dict[str, Any]:
         found: dict[str, Any] = self._send(method, url).json()

@@ -172,3 +172,11 @@ def test_a_job_is_waited_for_whatever_rate_the_key_has(
         service.outcomes = [later, FINE]
         assert client.wait("1")["state"] == "succeeded"
     assert pauses == [7] * 4
+
+
+def test_a_job_is_waited_for_as_long_as_is_said(pauses: list[float]) -> None:
+    """Also where the service does not say how far it is."""
+    service = Service(problem(503, **{"Retry-After": "60"}))
+    with service.client() as client, pytest.raises(TimeoutError, match="busy for another 60 s"):
+        client.wait("1", seconds=30)
+    assert not pauses
