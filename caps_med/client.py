@@ -32,6 +32,9 @@ Content = str | Path | bytes
 Progress = Callable[[dict[str, Any]], None]
 #: Seconds between two polls of a job.
 PAUSE = 0.5
+#: Seconds of silence after which a stream of events is dead: the service sends a sign of life every
+#: 15 s.
+SILENCE = 45.0
 #: The key has sent too many requests, or the service is busy: with a time after which to ask again.
 _LATER = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
 
@@ -90,6 +93,7 @@ class Client:
     ) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {_in_header('key', key)}"}
         self._repeats = Repeats(tries, repeats, timeout)
+        self._listening = httpx.Timeout(timeout, read=max(timeout, SILENCE))
         self._http = httpx.Client(
             base_url=address, headers=headers, timeout=timeout, transport=transport
         )
@@ -312,7 +316,7 @@ class Client:
     def follow(self, identity: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events of a job as they come: (job | log | picture | end, content)."""
         url = route("training-jobs", identity, "events")
-        with self._http.stream("GET", url) as answer:
+        with self._http.stream("GET", url, timeout=self._listening) as answer:
             if not answer.is_success:
                 answer.read()
                 raise ServiceError(answer)

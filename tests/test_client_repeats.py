@@ -8,6 +8,7 @@ from itertools import pairwise
 import httpx
 import pytest
 
+from api.streams import QUIET
 from caps_med.client import Client, ServiceError
 from caps_med.client_repeats import LONGEST_PAUSE
 
@@ -180,3 +181,11 @@ def test_a_job_is_waited_for_as_long_as_is_said(pauses: list[float]) -> None:
     with service.client() as client, pytest.raises(TimeoutError, match="busy for another 60 s"):
         client.wait("1", seconds=30)
     assert not pauses
+
+
+def test_events_may_come_more_rarely_than_answers_must() -> None:
+    service = Service(httpx.Response(200, text="event: end\ndata: {}\n\n"))
+    with service.client(timeout=1) as client:
+        assert list(client.follow("1")) == [("end", {})]
+    waited = service.requests[0].extensions["timeout"]
+    assert (waited["connect"], waited["read"] > 2 * QUIET) == (1, True)
