@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 from api.budget import Budget, Busy, Cost
-from api.decoding.decoder import NoDecoder
+from api.decoding.decoder import DecoderDied, DecodeTimeout, NoDecoder
 from api.engine import costs
 from api.jobs.job import Job, Options
 from api.jobs.service import Jobs
 from api.metrics import Metrics
 from api.problems import IMAGE_NOT_FOUND, Refusal
 from api.projects import learning as learning_module
+from api.projects import retrying as retrying_module
 from api.projects import scoring as scoring_module
 from api.projects import store as store_module
 from api.projects.caller import Caller
@@ -30,6 +31,7 @@ from api.projects.evaluation import Scores
 from api.projects.files import sweep
 from api.projects.learning import Learning
 from api.projects.records import CANCELLED, Image, LabelVersion, Project, Round
+from api.projects.retrying import TRIES, retry_while_full
 from api.projects.scoring import Scoring
 from api.projects.service import Projects
 from api.projects.store import ProjectStore
@@ -292,12 +294,36 @@ def test_projects_take_turns_at_scoring(
     assert "".join(order) == "abcaa"
 
 
-@pytest.mark.parametrize("trouble", [Busy("m@1", 64, 0), NoDecoder("none starts")], ids=repr)
+@pytest.mark.parametrize("deaths", [TRIES - 1, TRIES])
+def test_a_decoder_that_is_ended_ends_no_round(
+    monkeypatch: pytest.MonkeyPatch, deaths: int
+) -> None:
+    """Unless it always is: then the file may be to blame."""
+    monkeypatch.setattr(retrying_module, "PAUSE", 0)
+    engine = cast(Any, SimpleNamespace(budget=Budget(2**20)))
+    ends = [DecoderDied("killed"), DecodeTimeout("too slow"), DecoderDied("killed")][:deaths]
+
+    async def compare() -> str:
+        if ends:
+            raise ends.pop()
+        return "compared"
+
+    if deaths == TRIES:
+        with pytest.raises(DecoderDied, match="killed"):
+            run_async(retry_while_full(engine, compare))
+    else:
+        assert run_async(retry_while_full(engine, compare)) == "compared"
+
+
+@pytest.mark.parametrize(
+    "trouble", [Busy("m@1", 64, 0), NoDecoder("none starts"), DecoderDied("killed")], ids=repr
+)
 def test_an_image_is_scored_after_what_is_not_its_fault(
     store: ProjectStore, monkeypatch: pytest.MonkeyPatch, trouble: Exception
 ) -> None:
-    """A full queue of its model, or no process to decode it in: it stayed without scores."""
+    """A full queue of its model, or no process to decode it in, or one that is killed."""
     monkeypatch.setattr(scoring_module, "PAUSE", 0.01)
+    monkeypatch.setattr(retrying_module, "PAUSE", 0.01)
     monkeypatch.setattr(costs, "uncertainty", lambda *_: Cost())
     image = image_of(store, project_of(store, "a"), 1)
     troubles = [trouble]
