@@ -230,7 +230,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _has_audit_log(self) -> Self:
         if self.audit_required and self.audit_log is None:
-            raise ValueError("audit_required needs audit_log: the file of the audit log")
+            raise ValueError(
+                "CAPS_MED_AUDIT_REQUIRED needs CAPS_MED_AUDIT_LOG: the file of the audit log"
+            )
         return self
 
     @model_validator(mode="after")
@@ -238,7 +240,7 @@ class Settings(BaseSettings):
         if self.inference_only and self.monai_label:
             raise ValueError(
                 "MONAI Label keeps sessions, for which one process is needed: leave out "
-                "inference_only"
+                "CAPS_MED_INFERENCE_ONLY"
             )
         return self
 

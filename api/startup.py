@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 from api import logs, tracing
 from api.access.keys import KeyStore, default_path
@@ -31,14 +31,16 @@ def read_settings(given: dict[str, Any]) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
-        name = "_".join(str(part) for part in first["loc"]).upper()
-        raise InvalidParameter(f"CAPS_MED_{name}: {reason(first)}") from error
+        field, *inside = (str(part) for part in first["loc"] or ("",))
+        named = [f"CAPS_MED_{field.upper()}"] * bool(field) + [".".join(inside)] * bool(inside)
+        raise InvalidParameter(": ".join((*named, reason(first)))) from error
     except SettingsError as error:
-        field = re.search(r'field "(\w+)"', str(error))
-        name = field[1].upper() if field else "..."
-        raise InvalidParameter(
-            f'CAPS_MED_{name}: must be a JSON list, such as ["one", "two"]'
-        ) from error
+        found = re.search(r'field "(\w+)"', str(error))
+        field = found[1] if found else "..."
+        known = Settings.model_fields.get(field)
+        mapping = known is not None and get_origin(known.annotation) is dict
+        form = 'object, such as {"one": ...}' if mapping else 'list, such as ["one", "two"]'
+        raise InvalidParameter(f"CAPS_MED_{field.upper()}: must be a JSON {form}") from error
 
 
 def checked(settings: Settings, host: str, without_keys: bool) -> Settings:

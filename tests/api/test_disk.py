@@ -260,7 +260,7 @@ class TestAudit:
         assert records[0]["input_sha256"]
 
     def test_a_requirement_needs_a_file(self) -> None:
-        with pytest.raises(ValidationError, match="audit_required needs audit_log"):
+        with pytest.raises(ValidationError, match="AUDIT_REQUIRED needs CAPS_MED_AUDIT_LOG"):
             Settings(audit_required=True)
 
     def test_a_file_that_cannot_be_opened_is_said_in_one_line(self, tmp_path: Path) -> None:

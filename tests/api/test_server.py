@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from api.settings import Settings
+from api.startup import read_settings
+from caps_med.errors import InvalidParameter
 from caps_med.images import read_image
 from tests.api import http
 from tests.api.running import running
@@ -99,3 +101,19 @@ def test_a_wrong_setting_is_one_line(name: str, value: str, message: str, preloa
     assert answer.returncode == 2
     assert message in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("DATASETS", "/srv/a", r'CAPS_MED_DATASETS: must be a JSON object, such as \{"one": ...\}'),
+        ("ARCHIVES", '{"pacs": {}}', "CAPS_MED_ARCHIVES: pacs.url: Field required"),
+        ("AUDIT_REQUIRED", "1", "CAPS_MED_AUDIT_REQUIRED needs CAPS_MED_AUDIT_LOG: .*"),
+    ],
+)
+def test_a_wrong_setting_names_its_variable_and_form(
+    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"CAPS_MED_{name}", value)
+    with pytest.raises(InvalidParameter, match=f"^{message}$"):
+        read_settings({})
