@@ -96,6 +96,12 @@ def serve(
         "monai_label_model": monai_label_model,
     }
     settings = read_settings({name: value for name, value in given.items() if value is not None})
+    if not cluster and (min_replicas or max_replicas):
+        raise InvalidParameter("--min-replicas and --max-replicas: only used with --cluster")
+    if not settings.monai_label and (monai_label_project or monai_label_model):
+        raise InvalidParameter(
+            "--monai-label-project and --monai-label-model: only used with --monai-label"
+        )
     if cluster:
         _on_cluster(settings, host, port, without_keys, tls_cert, min_replicas, max_replicas)
         return

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+from api.commands import serve
 from api.settings import Settings
 from api.startup import read_settings
 from caps_med.errors import InvalidParameter
@@ -117,3 +119,20 @@ def test_a_wrong_setting_names_its_variable_and_form(
     monkeypatch.setenv(f"CAPS_MED_{name}", value)
     with pytest.raises(InvalidParameter, match=f"^{message}$"):
         read_settings({})
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({"max_replicas": 8}, "--cluster"),
+        ({"min_replicas": 2}, "--cluster"),
+        ({"monai_label_project": "liver"}, "--monai-label"),
+        ({"monai_label_model": "organs"}, "--monai-label"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(
+    options: dict[str, Any], needed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.server.run", lambda *_: None)
+    with pytest.raises(InvalidParameter, match=f"only used with {needed}$"):
+        serve(port=0, **options)
