@@ -31,7 +31,7 @@ from api.routes.projects import (
     tags_of,
 )
 from caps_med.errors import InvalidInput
-from caps_med.images import CODECS, encode_image
+from caps_med.images import CODECS
 
 router = APIRouter(prefix="/v1/projects/{project}/images/{image}", tags=["projects"])
 
@@ -78,7 +78,9 @@ async def show(
     plane: PlaneName = "axial",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """NIfTI of a volume, palette PNG of a picture. Send its `ETag` as `If-Match` to replace it."""
+    """NIfTI of a volume, palette PNG of a picture; with `slice` that slice, in its place. Send its
+    `ETag` as `If-Match` to replace it.
+    """
     label = await to_thread.run_sync(projects.annotations.label, image, version)
     headers = {"ETag": _tag(label), "Caps-Med-Label-Kind": label.kind}
     if is_known(_tag(label), if_none_match):
@@ -89,10 +91,7 @@ async def show(
     def content() -> bytes:
         if form == kept and slice is None:
             return projects.images.content(image.project, label.file)
-        labels = projects.annotations.read(image, label)
-        if form == "png":
-            return encode(labels, form, slice, plane)
-        return encode_image(labels, form)
+        return encode(projects.annotations.read(image, label), form, slice, plane)
 
     found = await engine.run("encode", content)
     name = f"labels-{label.version}{CODECS[form].suffixes[0]}"

@@ -13,7 +13,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from caps_med.images import MedicalImage, encode_image, read_image
+from caps_med.images import MedicalImage, encode_image, one_slice, read_image
 from tests.api.projects.conftest import Create, add, code, discs, png, upload
 from tests.images.codecs.test_dicom_padding import ct
 from tests.images.dicom_files import (
@@ -186,6 +186,22 @@ def test_a_slice_without_a_format_is_one_of_the_file(
         refused = client.get(path, params={"slice": count})
         assert code(refused) == (422, "invalid_parameter")
         assert f"must be from 0 to {count - 1}" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("form", [None, "nifti", "nrrd", "npy"])
+def test_a_slice_of_a_label_map_has_its_place(
+    client: httpx.Client, create: Create, volume: bytes, form: str | None
+) -> None:
+    (scan,) = add(client, create(), {"scan.nii.gz": volume})
+    assert client.post(f"{scan}/predict").status_code == 201
+    whole = read_image(client.get(f"{scan}/labels").content, kind="labels")
+    asked = "" if form is None else f"&format={form}"
+    found = read_image(client.get(f"{scan}/labels?slice=2{asked}").content, kind="labels")
+    wanted = one_slice(whole, 2)
+    assert (found.array.reshape(wanted.array.shape) == wanted.array).all()
+    assert form == "npy" or np.allclose(found.affine, wanted.affine)
+    refused = client.get(f"{scan}/labels?slice=3{asked}")
+    assert code(refused) == (422, "invalid_parameter")
 
 
 @pytest.mark.parametrize("geometry", [{}, placed(7.0)], ids=["picture", "slice"])
