@@ -140,9 +140,8 @@ class Datastore:
         return None if project is None else await self._found(project, image)
 
     async def _found(self, project: Project, image: str) -> Stored | None:
-        if _ID.fullmatch(image):
-            found = await to_thread.run_sync(self.projects.store.image, project.id, image)
-        else:
+        found = await to_thread.run_sync(self.projects.store.image, project.id, image)
+        if found is None:  # names may look like ids, as hashes in place of a patient's name do
             shown = Upload(image, b"").shown_name
             named = await to_thread.run_sync(self.catalogue.named, project.id, shown)
             if len(named) > 1:

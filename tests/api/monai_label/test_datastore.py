@@ -148,6 +148,15 @@ def test_an_image_that_is_sent_again(client: Client, tmp_path: Path) -> None:
     assert client.info()["datastore"]["total"] == total
 
 
+def test_a_name_may_look_like_an_id(client: Client, tmp_path: Path) -> None:
+    """Slicer calls an image by the name that it was sent with, which may be a hash."""
+    name = "d41d8cd98f00b204e9800998ecf8427e"
+    first = client.upload_image(volume_file(tmp_path, 4), name)
+    assert client.upload_image(volume_file(tmp_path, 4), name) == first
+    assert client.infer(MODEL, name, {})
+    client.save_label(name, label_file(tmp_path, {}))
+
+
 def test_an_image_that_is_sent_twice_at_once(store: Running, tmp_path: Path) -> None:
     """As by a client that has lost the connection and repeats the request."""
     content = Path(volume_file(tmp_path, 3)).read_bytes()
