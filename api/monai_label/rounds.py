@@ -74,9 +74,9 @@ class Rounds:
         }
 
     def stop(self, one: Round) -> None:
-        """Cancel a round's training, if it has not ended meanwhile."""
+        """Cancel a round: its training, or, while models are compared, by deleting its job."""
         job = self._job(one)
-        if job is not None and self._jobs is not None and not job.final:
+        if job is not None and self._jobs is not None:
             self._jobs.cancel(job.id)
 
     def _job(self, one: Round) -> Job | None:

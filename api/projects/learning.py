@@ -182,15 +182,11 @@ class Learning:
         """Evaluate the model of a round whose job has ended."""
         if self._jobs is None:
             return
-        try:
-            job = await to_thread.run_sync(self._jobs.get, one.job)
-        except Refusal as gone:
-            if gone.code != JOB_NOT_FOUND:
-                raise
+        job = await to_thread.run_sync(_job_of, self._jobs, one)
+        if job is None:
             await self._end(one, "cancelled", "its training job was deleted")
-            return
-        if job.state == "succeeded":
-            await self._evaluate(one, f"{job.name}@{job.version}")
+        elif job.state == "succeeded":
+            await self._evaluate(self._jobs, one, f"{job.name}@{job.version}")
         elif job.state == "cancelled":
             await self._end(one, "cancelled", CANCELLED)
         elif job.final:
@@ -210,7 +206,7 @@ class Learning:
         image = self._store.image(project, case["id"])
         return case[0] if image is None else image.name
 
-    async def _evaluate(self, one: Round, model: str) -> None:
+    async def _evaluate(self, jobs: Jobs, one: Round, model: str) -> None:
         """Compare the new model with the one before, and keep the better."""
         project = await to_thread.run_sync(self._store.project, one.project)
         if project is None:
@@ -232,6 +228,8 @@ class Learning:
             why = f"the new model could not be evaluated: {type(error).__name__}"
             await self._end(one, "failed", why)
             return
+        if await to_thread.run_sync(_job_of, jobs, one) is None:
+            return  # it is cancelled at the next look
         accepted, message = compared(one.base, before, model, after)
         if accepted:
             await self._engine.promote(model)
@@ -258,6 +256,16 @@ class Learning:
         return await scores_of(
             self._engine, self._images, self._annotations, project, model, held_out
         )
+
+
+def _job_of(jobs: Jobs, one: Round) -> Job | None:
+    """The training job of a round; None if it was deleted."""
+    try:
+        return jobs.get(one.job)
+    except Refusal as gone:
+        if gone.code != JOB_NOT_FOUND:
+            raise
+        return None
 
 
 def _check_labels(project: Project, seen: Container[int]) -> None:

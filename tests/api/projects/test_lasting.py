@@ -20,6 +20,7 @@ from api.engine import costs
 from api.jobs.job import Job, Options
 from api.jobs.service import Jobs
 from api.metrics import Metrics
+from api.monai_label.rounds import Rounds
 from api.problems import IMAGE_NOT_FOUND, Refusal
 from api.projects import learning as learning_module
 from api.projects import retrying as retrying_module
@@ -292,6 +293,30 @@ def test_projects_take_turns_at_scoring(
     monkeypatch.setattr(scoring, "_computed", fails)
     during(scoring.run(), over)
     assert "".join(order) == "abcaa"
+
+
+def test_a_round_is_cancelled_while_models_are_compared(
+    store: ProjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By deleting its job, as MONAI Label's clients do that stop it."""
+    jobs = Jobs(Settings(models=tmp_path / "models"), Metrics())
+    one, unused = round_of(project_of(store, "a")), cast(Any, object())
+    store.add_round(one, [], [])
+    job = jobs.store.add(one.job, "segmentation", "x-a", "data", False, Options())
+    jobs.store.move(job, "succeeded", version=1)
+
+    async def scores(*_: object) -> Scores:
+        Rounds(jobs, store).stop(one)
+        return Scores([{"disc": 0.5}], ["x"])
+
+    monkeypatch.setattr(learning_module, "scores_of", scores)
+    learning = Learning(store, unused, jobs, unused, unused, unused)
+    for _ in range(2):
+        run_async(learning._follow(one))
+    (ended,) = store.rounds(one.project)
+    assert (ended.state, ended.accepted) == ("cancelled", None)
+    project = store.project(one.project)
+    assert project is not None and project.model == "m@1"
 
 
 @pytest.mark.parametrize("deaths", [TRIES - 1, TRIES])
