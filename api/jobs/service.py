@@ -8,6 +8,7 @@ import logging
 import shutil
 import sqlite3
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +22,7 @@ from api.jobs.check import findings
 from api.jobs.cluster import RayExecutor, Share
 from api.jobs.executor import Executor, JobLimits, LocalExecutor
 from api.jobs.files import JobFiles, read_json, size_of, write_json
-from api.jobs.job import Job, Options, State
+from api.jobs.job import Job, Options
 from api.jobs.locks import FileLock
 from api.jobs.names import ModelNames
 from api.jobs.progress import RunProgress, log_lines, progress_of
@@ -360,10 +361,11 @@ class Jobs:
         while not (job := self.get(identity)).final:
             if job.state == "cancelling":
                 return job
-            state: State = "cancelled" if job.state == "queued" else "cancelling"
-            if self.store.move(job, state):
-                if state == "cancelled":
+            if job.state == "queued":
+                if self.store.move(job, "cancelled", finished=time.time()):
                     JobFiles(self.root / job.id).clear(job)
+                    return self.get(identity)
+            elif self.store.move(job, "cancelling"):
                 return self.get(identity)
         self.supervisor.delete(job)
         return None

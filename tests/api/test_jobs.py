@@ -298,7 +298,7 @@ def test_jobs_wait_in_line_are_cancelled_and_bounded(
     assert 'caps_med_jobs{state="queued"}' in server.engine.metrics.text().decode()
 
     cancelled = client.cancel(jobs[1]["id"])
-    assert cancelled is not None and cancelled["state"] == "cancelled"
+    assert cancelled is not None and cancelled["state"] == "cancelled" and cancelled["finished"]
     picture_route = f"{server.address}/v1/training-jobs/{jobs[0]['id']}/pictures"
     for name in ("..%2f..%2fspec.json", "epoch-0000.png", "x"):
         assert http.get(f"{picture_route}/{name}").status_code == 404
