@@ -352,6 +352,7 @@ class TestOtherOrders:
         expect(page.locator(STANDING)).to_be_visible()
 
     def test_no_correction_is_lost_nor_saved_twice(self, page: Page) -> None:
+        page.clock.install()
         page.evaluate(NO_ROOM)
         self.open(page, "disc-0.png")
         page.locator(CANVAS).press("Space")
@@ -365,7 +366,7 @@ class TestOtherOrders:
         page.evaluate("() => capsMed.annotate.gl.getExtension('WEBGL_lose_context').loseContext()")
         page.locator(f"{VIEW} .lost").wait_for()
         page.keyboard.press("Control+z")  # nothing can be painted
-        page.wait_for_timeout(500)  # a stroke is kept after less
+        page.clock.fast_forward(500)  # a stroke is kept after less
         expect(page.locator(STANDING)).to_contain_text("Cannot be kept over a reload")
         page.locator(f"{VIEW} .lost button").click()
         expect(page.locator(f"{VIEW} .lost")).to_have_count(0)
