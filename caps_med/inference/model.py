@@ -23,7 +23,6 @@ from caps_med.images import (
     Kind,
     Limits,
     MedicalImage,
-    chosen_slice,
     one_slice,
     read_image,
 )
@@ -408,13 +407,15 @@ class Model:
         if not layers:
             raise InvalidParameter(f"{self.provenance.model}: its network has no capsules")
         path = self.synthesizer.noise_path(seed, to_seed, steps)
-        prepared = self.synthesizer.prepare(self.read(labels, "labels"))
+        read = self.read(labels, "labels")
+        prepared = self.synthesizer.prepare(read)
+        at = self.bundle.card.preprocessing.slice_index(read, slice)
         found = []
         with reporting_to(progress):
             for step, (source, z) in enumerate(path):
                 with part_of(steps, step):
                     layer = layers[-1].name
-                    found.append(self._synthesis_features(source, prepared, layer, slice, z))
+                    found.append(self._synthesis_features(source, prepared, layer, at, z))
         return found
 
     def manipulator(self, image: ImageSource, slice: int | None = None) -> Manipulator:
@@ -495,8 +496,10 @@ class Model:
         if self.task == "synthesis":
             z = self.synthesizer.noise(seed)
             origin = self.provenance.with_seed(known_seed(seed))
-            prepared, warnings = self.synthesizer.shown(self.read(source, "labels"))
-            found = self._synthesis_features(origin, prepared, layer, slice, z)
+            read = self.read(source, "labels")
+            prepared, warnings = self.synthesizer.shown(read)
+            at = self.bundle.card.preprocessing.slice_index(read, slice)
+            found = self._synthesis_features(origin, prepared, layer, at, z)
             return replace(found, warnings=warnings)
         shown = self.image_reader.shown(self.read(source, "image"), slice)
         found = explorer(shown.slices, self.network.capsules, layer, shown.index)
@@ -513,15 +516,14 @@ class Model:
         provenance: AnswerProvenance,
         labels: PreparedSlices,
         layer: str | None,
-        slice: int | None,
+        slice: int,
         z: Tensor,
     ) -> Features:
-        """For a label map and the noise vector ``[1, Z]`` of its seed."""
+        """For one of the network's slices and the noise vector ``[1, Z]`` of a seed."""
         network = self.synthesizer.network
         noise = self.synthesizer.slice_noise(labels, z)
         if len(noise) > 1:
-            at = chosen_slice(len(noise), slice)
-            noise = noise[at : at + 1]
+            noise = noise[slice : slice + 1]
         noise = noise.to(device_of(network))
 
         def capsules(part: Tensor) -> OrderedDict[str, Tensor]:

@@ -11,6 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from caps_med.bundles import (
+    ModelCard,
+    ModelRepository,
+    NetworkSpec,
+    WeightsProvenance,
+    write_bundle,
+)
 from caps_med.errors import InvalidParameter, LayerNotFound, WrongTask
 from caps_med.images import MedicalImage, to_uint8
 from caps_med.inference import load_model
@@ -21,7 +28,7 @@ from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.strip import ATOMS, strip
 from caps_med.inference.synthesizer import interpolate_noise
 from caps_med.layers import ConvCapsule, DeconvCapsule
-from caps_med.networks import SegCaps
+from caps_med.networks import SegCaps, build_network, one_hot
 from caps_med.routing import couplings
 
 
@@ -80,6 +87,42 @@ def test_capsules_along_the_way(models: Path, labels: MedicalImage) -> None:
     assert np.array_equal(picture[0, 21:42, 60:90], lengths)
     rows = picture[0, 42:].reshape(ATOMS, 21, 150).astype(float)
     assert all(np.abs(row - 127.5).max() == 127.5 for row in rows)
+
+
+def test_a_slice_is_that_of_the_volume_where_slices_are_resampled(tmp_path: Path) -> None:
+    """Slices 3 mm apart are three of the network's each; the slice is counted in the volume."""
+    torch.manual_seed(0)
+    arguments = {"spatial_dims": 3, "atoms": 2}
+    card = ModelCard(
+        task="synthesis",
+        network=NetworkSpec(name="CapsPix2Pix", arguments=arguments),
+        labels={0: "background", 1: "organ"},
+        spacing_mm=(1.0, 1.0),
+        slice_mm=1.0,
+        resample_slices=True,
+        provenance=WeightsProvenance(command="pytest", data="none"),
+    )
+    network = build_network("CapsPix2Pix", arguments)
+    write_bundle(ModelRepository(tmp_path), "deep", network, card)
+    model = load_model("deep", tmp_path)
+    ids = np.zeros((1, 16, 16, 6), np.uint8)
+    ids[:, 4:12, 4:12, 2:4] = 1
+    volume = MedicalImage(ids, np.diag([1, 1, 3.0, 1]), kind="labels", format="nifti")
+    layer = model.layers[-1].name
+    prepared = model.synthesizer.prepare(volume)
+    with torch.inference_mode():
+        noise = model.synthesizer.noise(0)
+        capsules = model.synthesizer.network.capsules(
+            F.pad(one_hot(prepared.slices.movedim(0, 1)[None], 1), (0, 0, 0, 0, 0, 6)), noise
+        )[layer]
+    for number, of_network in ((0, 0), (4, 12), (None, 9)):
+        wanted = capsules[0, :, :, of_network].numpy()
+        found = model.features(volume, layer, number).layers[layer]
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        between = model.interpolate_features(volume, 0, 1, 2, number)[0].layers[layer]
+        np.testing.assert_allclose(between, wanted, atol=1e-5)
+    with pytest.raises(InvalidParameter, match="slice=6: must be from 0 to 5"):
+        model.features(volume, layer, 6)
 
 
 def test_the_way_is_a_great_circle() -> None:
