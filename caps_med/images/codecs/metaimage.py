@@ -48,7 +48,10 @@ _BESIDE = (".raw", ".zraw")
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
-    """Two axes are a picture (columns, rows), three a volume; each may have several channels."""
+    """Two axes are a picture (columns, rows), three a volume; each may have several channels.
+
+    A fourth axis of one time point is left out.
+    """
     fields, start = _header(data)
     sizes = _sizes(fields)
     channels = _whole(fields, "ElementNumberOfChannels", 1)[0]
@@ -146,13 +149,15 @@ def _header(data: bytes) -> tuple[Mapping[str, str], int]:
 
 
 def _sizes(fields: Mapping[str, str]) -> tuple[int, ...]:
+    """Those of the axes of space."""
     axes = _whole(fields, "NDims")[0]
-    if axes not in (2, 3):
+    sizes = _whole(fields, "DimSize", count=axes) if axes in (2, 3, 4) else ()
+    if not sizes or sizes[3:] not in ((), (1,)):
         raise UnsupportedFormat(
             f"MetaImage: NDims must be 2 (a picture) or 3 (a volume), got {axes}: split its time "
             "points into files"
         )
-    return _whole(fields, "DimSize", count=axes)
+    return sizes[:3]
 
 
 def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic]:
@@ -197,11 +202,12 @@ def _doubtful(fields: Mapping[str, str], volume: bool) -> tuple[str, ...]:
 
 
 def _affine(fields: Mapping[str, str], axes: int) -> Array:
-    """Voxel indices to millimetres in the world of the file."""
-    matrix = _reals(fields, _MATRIX, np.eye(axes).ravel()).reshape(axes, axes)
+    """Voxel indices to millimetres in the world of the file, of the first axes, those of space."""
+    given = _whole(fields, "NDims")[0]
+    matrix = _reals(fields, _MATRIX, np.eye(given).ravel()).reshape(given, given)
     affine = np.eye(axes + 1)
-    affine[:-1, :-1] = matrix.T * _reals(fields, _SPACING, np.ones(axes))
-    affine[:-1, -1] = _reals(fields, _ORIGIN, np.zeros(axes))
+    affine[:-1, :-1] = (matrix.T * _reals(fields, _SPACING, np.ones(given)))[:axes, :axes]
+    affine[:-1, -1] = _reals(fields, _ORIGIN, np.zeros(given))[:axes]
     return affine
 
 

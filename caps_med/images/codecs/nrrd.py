@@ -78,7 +78,10 @@ _OF_CHANNELS = (
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
-    """Two axes of space are a picture (columns, rows), three a volume; one more is its channels."""
+    """Two axes of space are a picture (columns, rows), three a volume; one more is its channels.
+
+    So is a fourth axis of space of one time point, as ITK writes it.
+    """
     fields, start, names = _header(data)
     zipped = _is_zipped(fields)
     sizes, axis = _sizes(fields)
@@ -92,7 +95,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     array = found.astype(dtype.newbyteorder("="), order="C")
     if len(space) == 2:
         return MedicalImage(array, format="nrrd", plane=_plane(fields, axis))
-    affine, warnings = _affine(fields, axis)
+    affine, warnings = _affine(_without_time(fields, axis), axis)
     if kind == "labels" and names and channels > 1:
         raise UnsupportedFormat(
             "NRRD: segments that overlap, in several layers, are not read: save them as one label "
@@ -220,6 +223,8 @@ def _sizes(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], int | None]:
         raise InvalidInput("NRRD: kinds must be as many as dimension")
     beside = {axis for axis, kind in enumerate(kinds) if kind not in _OF_SPACE}
     beside |= _without_direction(fields)
+    if not beside and sizes[3:] == (1,):
+        beside = {3}
     readable = all(kind in (*_OF_SPACE, *_OF_CHANNELS) for kind in kinds)
     if not readable or len(beside) > 1 or len(sizes) - len(beside) not in (2, 3):
         raise UnsupportedFormat(
@@ -296,6 +301,20 @@ def _affine(fields: Mapping[str, Any], channels: int | None) -> tuple[Array, tup
         raise UnsupportedFormat("NRRD: space must be RAS, LAS or LPS")
     guess = "NRRD: no space is named; its axes are taken for Right, Anterior, Superior"
     return affine, (guess, *notes)
+
+
+def _without_time(fields: Mapping[str, Any], channels: int | None) -> Mapping[str, Any]:
+    """The fields without the last coordinate of a space that has time, too.
+
+    ITK names no such space, and writes it in its own coordinates.
+    """
+    steps = np.asarray(_without(fields.get("space directions", ()), channels), np.float64)
+    if steps.shape != (3, 4) or steps[:, 3].any():
+        return fields
+    placed = ("space directions", "space origin", "space units")
+    kept = {name: np.asarray(fields[name])[..., :3] for name in placed if name in fields}
+    space = fields.get("space", "lps").lower().removesuffix("-time").removesuffix("t")
+    return {**fields, **kept, "space": space}
 
 
 def _plane(fields: Mapping[str, Any], channels: int | None) -> Array | None:

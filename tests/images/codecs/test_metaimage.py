@@ -90,6 +90,23 @@ def test_what_simpleitk_reads(tmp_path: Path) -> None:
     )
 
 
+def test_one_time_point_is_a_volume(tmp_path: Path) -> None:
+    """Of a time series of 3D Slicer or ITK, or of a fourth axis that a program has added."""
+    sitk = pytest.importorskip("SimpleITK")
+    image = sitk.GetImageFromArray(VOXELS.transpose(2, 1, 0)[None], isVector=False)
+    direction = np.eye(4)
+    direction[:3, :3] = TO_LPS[:3, :3] @ ROTATION
+    image.SetSpacing((1.1, 0.9, 2.8, 7))
+    image.SetDirection(direction.ravel().tolist())
+    image.SetOrigin([*(TO_LPS @ OBLIQUE)[:3, 3], 5])
+    for name in ("x.mha", "x.nrrd", "x.nii"):
+        sitk.WriteImage(image, str(tmp_path / name))
+        read = read_image(tmp_path / name)
+        np.testing.assert_array_equal(read.array[0], VOXELS)
+        np.testing.assert_allclose(read.affine, OBLIQUE, atol=1e-5)
+        assert read.warnings == ()
+
+
 @pytest.mark.parametrize("axes", [2, 3])
 @pytest.mark.parametrize("channels", [2, 3])
 def test_several_channels_as_simpleitk_has_them(tmp_path: Path, axes: int, channels: int) -> None:

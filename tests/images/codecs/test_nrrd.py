@@ -116,6 +116,27 @@ def test_channels_lie_along_the_axis_that_the_header_names(axis: int, kind: str 
             read_image(spaced)
 
 
+@pytest.mark.parametrize(
+    ("space", "sign"), [("left-posterior-superior-time", -1), ("LPST", -1), ("RAST", 1)]
+)
+def test_a_space_with_time(space: str, sign: int) -> None:
+    data = by_hand(
+        dimension="4", sizes="1 2 2 1", space=space, space_origin="(1,2,3,9)",
+        space_directions="(2,0,0,0) (0,3,0,0) (0,0,4,0) (0,0,0,5)",
+    )  # fmt: skip
+    read = read_image(data)
+    np.testing.assert_array_equal(
+        read.affine,
+        np.diag([sign, sign, 1, 1]) @ [[2, 0, 0, 1], [0, 3, 0, 2], [0, 0, 4, 3], [0, 0, 0, 1]],
+    )
+    assert read.array.shape == (1, 1, 2, 2)
+
+
+def test_one_time_point_without_a_space_is_a_volume() -> None:
+    read = read_image(by_hand(dimension="4", sizes="1 2 2 1", spacings="2 3 4 1"))
+    assert read.array.shape == (1, 1, 2, 2) and read.spacing == (2, 3, 4)
+
+
 def test_segments_in_several_layers_are_refused() -> None:
     data = by_hand(
         "Segment0_LabelValue:=1", "Segment0_Name:=liver", dimension="4", sizes="2 1 1 2",
@@ -265,7 +286,7 @@ def test_lengths_are_in_the_units_that_the_header_names(
         ({"byte_skip": "-1"}, UnsupportedFormat, "byte skip"),
         ({"sizes": "2 3"}, InvalidInput, "describes 6 bytes, the file has 4"),
         ({"sizes": None}, InvalidInput, "the field sizes is missing"),
-        ({"dimension": "4", "sizes": "1 2 2 1"}, UnsupportedFormat, "one volume is read"),
+        ({"dimension": "4", "sizes": "1 2 1 2"}, UnsupportedFormat, "one volume is read"),
         (
             {"dimension": "3", "sizes": "1 2 2", "kinds": "RGBA-color domain domain"},
             UnsupportedFormat, "with channels along one axis that kinds names",
