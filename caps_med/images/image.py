@@ -16,6 +16,7 @@ from caps_med.images import units
 from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.formats import formats_of
 from caps_med.images.label_codes import LabelCode
+from caps_med.images.nifti_fields import describe_anew
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header, Nifti1Image
@@ -139,9 +140,10 @@ class MedicalImage:
         if self.header is not None:
             header = self.header.copy()
             header.set_data_dtype(grid.dtype)
-            header.set_slope_inter(1, 0)
             affine = np.diag([*(1 / units.of_nifti(header),) * 3, 1.0]) @ affine
-        return nib.Nifti1Image(grid, affine, header, dtype=grid.dtype)
+        made = nib.Nifti1Image(grid, affine, header, dtype=grid.dtype)
+        describe_anew(made.header, labels=self.kind == "labels")
+        return made
 
     @property
     def _spacing_text(self) -> str:

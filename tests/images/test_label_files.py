@@ -51,3 +51,18 @@ def test_nifti_label_maps_say_that_they_are_label_maps(from_nifti: bool) -> None
     np.testing.assert_array_equal(again.array, labels.array)
     image = again.with_array(again.array.astype(np.float32), kind="image")
     assert intent(encode_image(image, "nifti", compress=False)) == "none"
+
+
+def test_what_described_vectors_is_gone_from_what_was_made_of_them() -> None:
+    """The intent of the fifth axis, and the range of intensities to display."""
+    source = nib.Nifti1Image(np.zeros((4, 5, 6, 1, 3), np.float32), np.eye(4))
+    source.header.set_intent("vector", name="flow")
+    source.header["cal_max"] = 500
+    image = read_image(source)
+    labels = image.with_array(np.ones((1, 4, 5, 6), np.uint8), kind="labels")
+    map_ = image.with_array(np.zeros((1, 4, 5, 6), np.float32))
+    for made, wanted in ((labels, "label"), (map_, "none")):
+        assert intent(encode_image(made, "nifti", compress=False)) == wanted
+        header = made.like(source).header
+        assert header.get_intent() == (wanted, (), "")
+        assert header["cal_max"] == 0

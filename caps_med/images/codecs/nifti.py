@@ -31,13 +31,13 @@ from caps_med.images.codecs.streams import (
 )
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
+from caps_med.images.nifti_fields import describe_anew
 
 if TYPE_CHECKING:
     from nibabel import Nifti1Header
 
 # The two affines of a header may put a corner of the volume this many voxels apart.
 AFFINE_TOLERANCE = 0.1
-_LABEL = 1002  # the intent code of label maps
 
 
 _UNSIZED = "NIfTI: the header has no voxel size (0); 1 mm is assumed, for volumes in mm3, too"
@@ -119,21 +119,10 @@ def encode(image: MedicalImage) -> bytes:
     header = _header_for(image, grid, affine)
     header.set_data_dtype(grid.dtype)
     header.set_data_shape(grid.shape)
-    header.set_slope_inter(1, 0)
-    _set_intent(header, image.kind)
-    header["cal_min"] = header["cal_max"] = 0
+    describe_anew(header, labels=image.kind == "labels")
     header.set_data_offset(len(header.binaryblock) + 4)
     voxels = grid.astype(header.get_data_dtype(), copy=False).tobytes(order="F")
     return bytes(header.binaryblock) + b"\0\0\0\0" + voxels
-
-
-def _set_intent(header: Nifti1Header, kind: Kind) -> None:
-    """Mark label maps as such (NIFTI_INTENT_LABEL), and nothing else, whatever they came from."""
-    marked = int(header["intent_code"]) == _LABEL
-    if kind == "labels" and not marked:
-        header.set_intent("label")
-    elif kind != "labels" and marked:
-        header.set_intent("none")
 
 
 def _checked(data: bytes, limits: Limits) -> tuple[bytes, CheckedHeader]:
