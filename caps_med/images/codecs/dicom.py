@@ -50,7 +50,7 @@ def _decode(
     if _zipped(data):
         return dicom_series.read_zip(data, limits, kind=kind, series=series, index=index)
     try:
-        return dicom_series.read_file(data, limits, series=series, index=index)
+        return dicom_series.read_file(data, limits, kind=kind, series=series, index=index)
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,7 @@ class Frames:
         patient: identifies the patient among the files of a series; never shown.
         patient_id: as the file has it; empty where it has none, or not as the standard has it, or
             where it stands for no one.
+        coloured: whether its stored values are numbers of colours, which `decode` looks up.
         sample_bytes: of a stored value.
         name: of the file, in messages; empty if it is the only one.
         notes: what was decided before it is decoded.
@@ -117,6 +118,7 @@ class Frames:
     origin: dicom_origin.DicomOrigin | None
     patient: str = field(repr=False)
     patient_id: str = field(repr=False)
+    coloured: bool = False
     sample_bytes: int = 2
     name: str = ""
     notes: tuple[str, ...] = ()
@@ -126,6 +128,10 @@ class Frames:
         """What identifies the file (SOP Instance UID); empty where it does not say."""
         return self.labels[0].instance[0]
 
+    def as_labels(self) -> Frames:
+        """The same with the numbers of colours as they are stored, which may be ids."""
+        return replace(self, coloured=False, shape=(*self.shape[:3], 1)) if self.coloured else self
+
     def decode(self) -> Decoded:
         """The values of all frames."""
         with parsing(*_ADVICE):
@@ -134,7 +140,8 @@ class Frames:
             )
             header.file_meta.TransferSyntaxUID = UID(self.layout.syntax)  # where there is none
             stored = _stored(header, self.layout, self.shape[:3])
-            if (palette := _palette(header, self.layout)) is not None:
+            palette = _palette(header, self.layout) if self.coloured else None
+            if palette is not None:
                 return Decoded(palette.applied(stored), None, self.notes)
             padding = dicom_padding.padding_of(header, stored)
             array, notes = _brighter_is_higher(header, stored)
@@ -169,6 +176,7 @@ def describe_frames(data: bytes, limits: Limits) -> Frames:
             origin,
             _patient(header),
             dicom_origin.known_patient(patient_id),
+            _palette(header, layout) is not None,
             _whole(header, "BitsAllocated") // 8,
             notes=(NO_PATIENT_ID,) if left_out else (),
         )

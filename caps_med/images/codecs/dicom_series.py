@@ -136,7 +136,14 @@ def _read(
         return _one_segmentation(contents(), limits, name)
     if not found.counts:
         raise _NoPicture(f"{name} holds no DICOM picture: give a file, or the files of a series")
-    return assemble(_one_series(found, name, series), limits, index)
+    return _image(_one_series(found, name, series), limits, kind, index)
+
+
+def _image(files: list[Frames], limits: Limits, kind: Kind, index: int | None) -> MedicalImage:
+    """What the files of a series hold; of kind "labels" with the numbers of a palette."""
+    if kind == "labels":
+        files[:] = [file.as_labels() for file in files]
+    return assemble(files, limits, index)
 
 
 def read_contents(
@@ -191,7 +198,7 @@ def read_zip(
         InputTooLarge: inflated, it is over `limits`.
     """
     try:
-        return assemble(files_of_zip(data, limits, series), limits, index)
+        return _image(files_of_zip(data, limits, series), limits, kind, index)
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise
@@ -211,7 +218,12 @@ def files_of_zip(data: bytes, limits: Limits, series: str | None = None) -> list
 
 
 def read_file(
-    data: bytes, limits: Limits, *, series: str | None = None, index: int | None = None
+    data: bytes,
+    limits: Limits,
+    *,
+    kind: Kind = "image",
+    series: str | None = None,
+    index: int | None = None,
 ) -> MedicalImage:
     """The image of one file.
 
@@ -220,7 +232,7 @@ def read_file(
     file = describe_frames(data, limits)
     found = _Found()
     found.add(file, series)
-    return assemble(_one_series(found, "the file", series), limits, index)
+    return _image(_one_series(found, "the file", series), limits, kind, index)
 
 
 def _one_segmentation(

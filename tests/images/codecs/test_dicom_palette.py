@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,3 +183,20 @@ def test_colours_count_for_the_bound() -> None:
     content = encoded(dataset(STORED, **tables(COLOURS)))
     with pytest.raises(InputTooLarge):
         read_image(content, limits=limits)
+
+
+@pytest.mark.parametrize("syntax", [ExplicitVRLittleEndian, RLELossless])
+@pytest.mark.parametrize("colours", [COLOURS, COLOURS[:, :1].repeat(3, 1)])
+def test_of_labels_the_numbers_are_kept(tmp_path: Path, syntax: UID, colours: Array) -> None:
+    """As of PNG, TIFF and BMP; greys of a palette would be other ids."""
+    for z in (0.0, 2.5):
+        made = dataset(STORED, **tables(colours), **placed(z))
+        if syntax == RLELossless:
+            made.compress(RLELossless)
+        (tmp_path / f"{z}.dcm").write_bytes(encoded(made, syntax))
+        read = read_image(tmp_path / f"{z}.dcm", kind="labels")
+        np.testing.assert_array_equal(read.array[0, ..., 0], STORED.T)
+    series = read_image(tmp_path, kind="labels")
+    np.testing.assert_array_equal(series.array[0], np.stack([STORED.T] * 2, -1))
+    picture = read_image(encoded(dataset(STORED, **tables(colours))), kind="labels")
+    np.testing.assert_array_equal(picture.array[0], STORED)
