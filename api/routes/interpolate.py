@@ -30,6 +30,7 @@ from caps_med.images import (
     encode_image,
     one_slice,
     slice_count,
+    writable_format,
 )
 from caps_med.images.slices import Plane
 from caps_med.inference import Features, SyntheticImage
@@ -94,7 +95,8 @@ async def interpolate(
         ),
         lambda model: costs.interpolation(model, decoded, steps, features),
     )
-    own = decoded.format_of("image")
+    shown = decoded if slice is None else one_slice(decoded, slice, plane)
+    own = writable_format(shown, "image", loaded.synthesizer.network.image_channels)
     return await asked.answered(
         Work(
             "interpolate", loaded, decoded, work, forms,

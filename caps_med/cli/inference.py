@@ -78,7 +78,7 @@ def interpolate(
       caps-med interpolate --model brain-t1-synthesis tissue.nii.gz --out strip.png --slice 90
       caps-med interpolate --model brain-t1-synthesis tissue.nii.gz --out volumes --steps 5
     """
-    from caps_med.images import CODECS, chosen_slice, slice_count
+    from caps_med.images import CODECS, chosen_slice, one_slice, slice_count, writable_format
     from caps_med.inference.strip import captioned_strip, strip
 
     picture = bool(out.suffix)
@@ -91,12 +91,14 @@ def interpolate(
     loaded = caps_med.load_model(model, models)
     source = loaded.read(labels, "labels", index=volume, series=series)
     plane = loaded.bundle.card.plane
-    suffix = CODECS[source.format_of("image")].suffixes[0]
-    files = [out / f"image{step:02d}{suffix}" for step in range(steps)]
-    check_free([] if picture else files, overwrite)
     slices = slice_count(source, plane)
     if picture or slice is not None:
         slice = chosen_slice(slices, slice)
+    shown = source if slice is None else one_slice(source, slice, plane)
+    channels = loaded.synthesizer.network.image_channels
+    suffix = CODECS[writable_format(shown, "image", channels)].suffixes[0]
+    files = [out / f"image{step:02d}{suffix}" for step in range(steps)]
+    check_free([] if picture else files, overwrite)
     with progress_bar(f"interpolating {labels.name}") as progress:
         images = loaded.interpolate(source, seed, to_seed, steps, slice, progress=progress)
         below = loaded.interpolate_features(source, seed, to_seed, steps, slice) if features else []

@@ -22,6 +22,7 @@ from caps_med.images.files import (
     encode_image,
     read_channels,
     read_image,
+    writable_format,
     write_image,
 )
 from caps_med.images.image import Kind, MedicalImage
@@ -83,6 +84,7 @@ __all__ = [
     "stack_channels",
     "to_uint8",
     "with_channels",
+    "writable_format",
     "write_image",
     "write_label_description",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TypeAlias, get_args
 import numpy as np
 
 from caps_med.drafts import write_whole
-from caps_med.errors import InvalidInput, InvalidParameter, NotFinite
+from caps_med.errors import InvalidInput, InvalidParameter, NotFinite, UnsupportedFormat
 from caps_med.images.channels import chosen_volume, stack_channels
 from caps_med.images.codecs import dicom_layout, zipped
 from caps_med.images.codecs.codec import Codec
@@ -380,6 +381,22 @@ def check_writable(source: MedicalImage, kind: Kind, channels: int, format: str)
     voxel = np.zeros((channels, *(1,) * source.spatial_dims), np.uint8)
     origin = source.origin and source.origin.first_slice()
     encode_image(MedicalImage(voxel, source.affine, kind=kind, origin=origin), format)
+
+
+def writable_format(source: MedicalImage, kind: Kind, channels: int) -> str:
+    """The first format that an answer to `source` is offered in which can hold it.
+
+    TIFF, for example, cannot hold one slice of a volume, whose place would be lost.
+
+    Args:
+        source, kind, channels: as of `check_writable`.
+    """
+    formats = source.formats_of(kind)
+    for format in formats:
+        with suppress(UnsupportedFormat):
+            check_writable(source, kind, channels, format)
+            return format
+    return formats[-1]
 
 
 def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:

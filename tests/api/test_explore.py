@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from caps_med.images import MedicalImage, encode_image, read_image
+from caps_med.images.image import STACK_AFFINE
 from caps_med.inference import Synthesizer, SyntheticImage
 
 GENERATOR, SEGMENTER = "/v1/models/tiny-synthesis", "/v1/models/tiny-segmentation"
@@ -78,6 +79,17 @@ def test_a_slice_of_a_volume_or_the_volumes(
     assert seen == [(12, 16, 1)]
     refused = client.post(f"{GENERATOR}/interpolate", files=sent, data={**form, "slice": 5})
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_parameter")
+
+
+def test_slices_of_a_tiff_come_as_nifti(client: TestClient) -> None:
+    """TIFF holds no place of a slice; the whole volumes it does hold."""
+    labels = MedicalImage(np.zeros((1, 12, 16, 5), np.uint8), STACK_AFFINE, "tiff", kind="labels")
+    sent = {"labels": ("l", encode_image(labels, "tiff"))}
+    for chosen, suffix in ({}, "tif"), ({"slice": 3}, "nii.gz"):
+        form = {"steps": 2, **chosen}
+        answer = client.post(f"{GENERATOR}/interpolate", files=sent, data=form)
+        names = zipfile.ZipFile(io.BytesIO(answer.content)).namelist()
+        assert names == [f"image{i:02d}.{suffix}" for i in range(2)]
 
 
 def test_too_many_steps(client: TestClient, labels: bytes) -> None:

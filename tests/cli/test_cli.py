@@ -431,6 +431,20 @@ def test_interpolate_a_volume(models: Path, tmp_path: Path) -> None:
     assert "image00.nii.gz exists: name another file, or add --overwrite" in str(again.exception)
 
 
+def test_slices_of_a_tiff_become_nifti(models: Path, tmp_path: Path) -> None:
+    """TIFF holds no place of a slice; the whole volumes it does hold."""
+    source = tmp_path / "labels.tif"
+    ids = np.zeros((1, 20, 28, 4), np.uint8)
+    MedicalImage(ids, np.diag([-1.0, -1, 2, 1]), format="tiff", kind="labels").save(source)
+    arguments = ("interpolate", source, "--model", "tiny-synthesis", "--steps", "2", "--models",
+                 models, "--out")  # fmt: skip
+    call(*arguments, tmp_path / "volumes")
+    assert read_image(tmp_path / "volumes" / "image01.tif").array.shape == (1, 20, 28, 4)
+    call(*arguments, tmp_path / "slices", "--slice", "2")
+    one = read_image(tmp_path / "slices" / "image01.nii.gz")
+    assert one.affine[2, 3] == 4 and one.spacing == (1, 1, 2)
+
+
 def test_manipulate(models: Path, image: Path, tmp_path: Path) -> None:
     out = tmp_path / "atoms.png"
     text = call("manipulate", "--model", "tiny-segmentation", image, "--out", out, "--capsule",
