@@ -174,7 +174,8 @@ def _grid(image: MedicalImage) -> tuple[Array, Array]:
         return (moved[..., 0] if len(image.array) == 1 else moved), image.affine
     if len(image.array) == 3:
         raise UnsupportedFormat("a colour picture cannot be NIfTI: save it as png or tiff")
-    return np.moveaxis(image.array, 0, -1).swapaxes(0, 1), STACK_AFFINE
+    moved = image.array.transpose(2, 1, 0)
+    return (moved if len(image.array) == 1 else moved[:, :, None]), STACK_AFFINE
 
 
 def _header_for(image: MedicalImage, grid: Array, affine: Array) -> Nifti1Header:

@@ -298,6 +298,15 @@ def test_a_slope_that_overflows() -> None:
             read_image(nifti(scl_slope=3e38))
 
 
+@pytest.mark.parametrize("channels", [2, 4])
+def test_channels_of_a_picture_are_no_slices(channels: int) -> None:
+    """As of the probabilities of a picture: they are the fourth axis, as those of a volume."""
+    several = picture("f4", channels)
+    read = read_image(encode_image(several, "nifti"))
+    assert read.array.shape == (channels, 17, 13, 1)
+    np.testing.assert_array_equal(SliceStack.from_image(read).array[0], several.array)
+
+
 def test_colour_pictures_are_no_nifti() -> None:
     with pytest.raises(UnsupportedFormat, match="a colour picture cannot be NIfTI"):
         encode_image(picture("u1", channels=3), "nifti")
