@@ -54,9 +54,8 @@ def _decode(
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise
-    from caps_med.images.codecs.dicom_segments import read_segments  # highdicom takes a while
-
-    return read_segments(data, limits)
+    contents = [("", data)]
+    return dicom_series.one_segmentation(contents, limits, "the file", series=series, index=index)
 
 
 def encode(image: MedicalImage) -> bytes:

@@ -25,6 +25,7 @@ from caps_med.errors import (
     SeveralSeries,
     UnsupportedFormat,
 )
+from caps_med.images.channels import chosen_volume
 from caps_med.images.codecs import dicom_kinds, dicom_layout, zips
 from caps_med.images.codecs.dicom_frames import Frames, SeriesLabel, describe_frames, series_of
 from caps_med.images.codecs.dicom_volumes import MOST_LISTED, assemble, named
@@ -133,7 +134,7 @@ def _read(
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise
-        return _one_segmentation(contents(), limits, name)
+        return one_segmentation(contents(), limits, name, series=series, index=index)
     if not found.counts:
         raise _NoPicture(f"{name} holds no DICOM picture: give a file, or the files of a series")
     return _image(_one_series(found, name, series), limits, kind, index)
@@ -202,7 +203,8 @@ def read_zip(
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise
-    return _one_segmentation(_unzipped(data, limits.max_inflated_bytes), limits, "the zip")
+    contents = _unzipped(data, limits.max_inflated_bytes)
+    return one_segmentation(contents, limits, "the zip", series=series, index=index)
 
 
 def files_of_zip(data: bytes, limits: Limits, series: str | None = None) -> list[Frames]:
@@ -235,22 +237,40 @@ def read_file(
     return _image(_one_series(found, "the file", series), limits, kind, index)
 
 
-def _one_segmentation(
-    contents: Iterable[tuple[str, bytes]], limits: Limits, place: str
+def one_segmentation(
+    contents: Iterable[tuple[str, bytes]],
+    limits: Limits,
+    place: str,
+    *,
+    series: str | None = None,
+    index: int | None = None,
 ) -> MedicalImage:
-    """The DICOM SEG among objects that are no images."""
+    """The DICOM SEG among objects that are no images, or that of the chosen series.
+
+    Args:
+        series, index: as of `read_files`; a SEG is one volume.
+
+    Raises:
+        InvalidInput: there are several, none of that series, or no such volume.
+    """
     from caps_med.images.codecs.dicom_segments import (  # highdicom takes a while
         holds_segments,
         read_segments,
     )
 
     found = [content for _, content in contents if holds_segments(content, limits)]
+    if series is not None:
+        labels = ((content, series_of(content, limits)) for content in found)
+        found = [content for content, label in labels if label is not None and label.uid == series]
+        if not found:
+            raise InvalidInput(f"{place} contains no DICOM SEG of the series {series}")
     if len(found) > 1:
         raise InvalidInput(
             f"{place} contains several DICOM SEG: name the file of one, or put each in a folder "
             "of its own"
         )
-    return read_segments(found[0], limits)
+    image = read_segments(found[0], limits)
+    return image if index is None else chosen_volume(image, index)
 
 
 def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:

@@ -46,6 +46,24 @@ def written(labels: MedicalImage, kind: SegType = "binary") -> bytes:
     return segmentation(labels, labels.origin, kind)
 
 
+def test_a_series_and_a_volume_may_be_chosen_and_must_be_there(tmp_path: Path) -> None:
+    labels = labelled(read_image(frames()))
+    one = written(labels)
+    other = written(labels.with_array(np.where(labels.array == 2, 0, labels.array)))
+    uid = str(pydicom.dcmread(io.BytesIO(one)).SeriesInstanceUID)
+    wanted = read_labels(one).array
+    for name, content in (("a", one), ("b", other)):
+        (tmp_path / f"{name}.dcm").write_bytes(content)
+    zipped = zip_of(("a.dcm", one), ("b.dcm", other))
+    for source in (one, tmp_path / "a.dcm", tmp_path, zipped):
+        found = read_image(source, kind="labels", series=uid, index=0)
+        np.testing.assert_array_equal(found.array, wanted)
+        with pytest.raises(InvalidInput, match=r"contains no DICOM SEG of the series 1\.2"):
+            read_image(source, kind="labels", series="1.2")
+        with pytest.raises(InvalidInput, match="no picture 1, it is one image"):
+            read_image(source, kind="labels", series=uid, index=1)
+
+
 @pytest.mark.parametrize("kind", ["binary", "labelmap"])
 @pytest.mark.parametrize("source", ["series", "frames"])
 def test_a_label_map_comes_back(tmp_path: Path, source: str, kind: SegType) -> None:
