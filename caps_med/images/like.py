@@ -11,7 +11,13 @@ from caps_med.errors import InvalidInput
 from caps_med.images.codecs.codec import with_common_dtype
 from caps_med.images.files import encode_image
 from caps_med.images.image import Array, MedicalImage, liked_with
-from caps_med.images.objects import class_names, columns_first, is_dataset, is_pair
+from caps_med.images.objects import (
+    class_names,
+    columns_first,
+    is_dataset,
+    is_pair,
+    without_time,
+)
 
 
 def like(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401 - whatever the source is
@@ -101,6 +107,7 @@ def _nibabel(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
 def _simpleitk(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
     import SimpleITK
 
+    source = without_time(source)
     _same_grid(image, source.GetSize() if image.spatial_dims == 3 else source.GetSize()[::-1])
     several = len(image.array) > 1
     array = image.array.transpose(0, 3, 2, 1) if image.spatial_dims == 3 else image.array

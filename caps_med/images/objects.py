@@ -189,6 +189,7 @@ def _nibabel_affine(
 def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
     import SimpleITK  # the caller has it
 
+    image = without_time(image)
     dims, array = image.GetDimension(), SimpleITK.GetArrayFromImage(image)
     channels = np.moveaxis(array, -1, 0) if array.ndim > dims else array[None]
     if dims not in (2, 3):
@@ -199,6 +200,12 @@ def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
     if dims == 2:
         return replace(_image(channels), plane=affine)
     return _image(channels.transpose(0, 3, 2, 1), LPS_TO_RAS @ affine)
+
+
+def without_time(image: Any) -> Any:  # noqa: ANN401 - of SimpleITK, which is not imported here
+    """A SimpleITK image of four axes, of which the last is one time point, as that volume."""
+    single = image.GetDimension() == 4 and image.GetSize()[3] == 1
+    return image[:, :, :, 0] if single else image
 
 
 def _from_pillow(picture: Image, kind: Kind) -> MedicalImage:

@@ -99,12 +99,17 @@ def test_one_time_point_is_a_volume(tmp_path: Path) -> None:
     image.SetSpacing((1.1, 0.9, 2.8, 7))
     image.SetDirection(direction.ravel().tolist())
     image.SetOrigin([*(TO_LPS @ OBLIQUE)[:3, 3], 5])
-    for name in ("x.mha", "x.nrrd", "x.nii"):
+    names = ("x.mha", "x.nrrd", "x.nii")
+    for name in names:
         sitk.WriteImage(image, str(tmp_path / name))
-        read = read_image(tmp_path / name)
+    for source in (*(tmp_path / name for name in names), image):
+        read = read_image(source)
         np.testing.assert_array_equal(read.array[0], VOXELS)
         np.testing.assert_allclose(read.affine, OBLIQUE, atol=1e-5)
         assert read.warnings == ()
+    like = read.like(image)
+    np.testing.assert_array_equal(sitk.GetArrayFromImage(like), VOXELS.transpose(2, 1, 0))
+    np.testing.assert_allclose(read_image(like).affine, OBLIQUE)
 
 
 @pytest.mark.parametrize("axes", [2, 3])
