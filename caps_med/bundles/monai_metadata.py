@@ -69,17 +69,17 @@ def _data_format(
     """MONAI's description of a port; `image` names the channels of one that is an image."""
     least = math.lcm(_MULTIPLE, network.divisor * (2 if network.normalizes_coarsest else 1))
     any_size = [f"{least}*n"] * network.spatial_dims
-    stated = card.network.arguments.get(port.channels, 1)
+    count = getattr(network, port.channels, card.network.arguments.get(port.channels, 1))
     size = list(getattr(network, "image_size", None) or any_size)
     pictured = port.format == "magnitude" and port.spatial
-    channels = image if pictured else card.labels.values()
+    channels = image if pictured else [*card.labels.values()][-count:]  # the foreground if binary
     return {
         "type": "image" if port.spatial else port.format,
         "dtype": "float32",
         "is_patch_data": False,
         "format": port.format,
         "modality": "any",
-        "num_channels": getattr(network, port.channels, stated),
+        "num_channels": count,
         "spatial_shape": size if port.spatial else [],
         "value_range": [0, 1],
         "channel_def": {str(i): name for i, name in enumerate(channels)},

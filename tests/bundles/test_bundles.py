@@ -16,7 +16,7 @@ from caps_med.bundles.repository import default_root
 from caps_med.bundles.weights import sha256
 from caps_med.errors import InvalidBundle, InvalidParameter, ModelNotFound
 from caps_med.networks import build_network
-from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
+from tests.conftest import BUILT_IN_NAMES, LABELS, tiny_binary, tiny_card, write_tiny
 
 
 @pytest.fixture
@@ -64,6 +64,19 @@ def test_loading_draws_no_random_numbers(models: Path, name: str) -> None:
     before = torch.random.get_rng_state()
     ModelRepository(models).find(name).load_network()
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(("outputs", "named"), [(1, ["axon"]), (3, [*LABELS.values()])])
+def test_each_channel_of_the_network_has_one_name(
+    tmp_path: Path, outputs: int, named: list[str]
+) -> None:
+    """A binary network has one output, that of the foreground."""
+    card = tiny_binary("SegCaps", "axon") if outputs == 1 else tiny_card("segmentation")
+    write_tiny(tmp_path, "tiny", card)
+    path = ModelRepository(tmp_path).find("tiny").path / "configs" / "metadata.json"
+    found = json.loads(path.read_text())["network_data_format"]["outputs"]["pred"]
+    assert found["num_channels"] == outputs
+    assert list(found["channel_def"].values()) == named
 
 
 def test_half_weights_come_back_as_float32(tmp_path: Path) -> None:
