@@ -24,7 +24,8 @@ class Choice:
         arguments: what distinguishes it from others of the same class.
         has_atoms: whether it has an argument ``atoms``.
         in_bfloat16: whether training in bfloat16 has been compared with float32 and gave the same
-            Dice (docs/results/training.md); deep capsules multiply its rounding.
+            Dice (docs/results/training.md, docs/results/nnunet.md); deep capsules multiply its
+            rounding.
         from_small_crops: whether beginning with small crops has been compared and gave the same
             Dice in less time (there).
     """
@@ -60,6 +61,8 @@ CHOICES: Mapping[NetworkName, Choice] = {
     "ucaps": Choice("UCaps", 2e-3),
     "ucaps-plain": Choice("UCaps", 2e-3, {"capsules": False}),
     "convcaps": Choice("ConvCaps", 2e-3, in_bfloat16=True, from_small_crops=True),
-    "convcaps-plain": Choice("ConvCaps", 2e-3, {"capsules": False}),
-    "unet": Choice("UNet", 2e-3, has_atoms=False),
+    "convcaps-plain": Choice(
+        "ConvCaps", 2e-3, {"capsules": False}, in_bfloat16=True, from_small_crops=True
+    ),
+    "unet": Choice("UNet", 2e-3, has_atoms=False, in_bfloat16=True, from_small_crops=True),
 }

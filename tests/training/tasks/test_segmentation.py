@@ -128,7 +128,7 @@ def test_small_crops_are_chosen_for_slices_and_networks_of_which_they_are_known(
     def chosen(**changes: object) -> float | None:
         return recipe(discs, **changes).completed(source).small_crops
 
-    assert chosen() == segmentation.SMALL_CROPS
+    assert chosen() == chosen(network="unet") == segmentation.SMALL_CROPS
     assert chosen(small_crops=0.2) == 0.2
     assert chosen(crop=48) == 0, "crops of 32 pixels show too little"
     assert chosen(network="segcaps") == 0
@@ -208,10 +208,11 @@ def test_the_precision_follows_from_processor_and_network(
     def chosen(**values: str) -> str | None:
         return recipe(discs, **values).completed(source).precision
 
-    assert chosen() == ("bfloat16" if fast else "float32")
-    assert chosen(network="segcaps") == chosen(network="unet") == "float32"
+    usual = "bfloat16" if fast else "float32"
+    assert chosen() == chosen(network="unet") == chosen(network="convcaps-plain") == usual
+    assert chosen(network="segcaps") == chosen(network="ucaps-plain") == "float32"
     assert chosen(precision="float32") == "float32"
-    assert chosen(network="unet", precision="bfloat16") == "bfloat16"
+    assert chosen(network="segcaps", precision="bfloat16") == "bfloat16"
 
 
 def test_a_run_of_an_older_version_is_resumed_as_it_was_trained(
