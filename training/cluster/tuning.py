@@ -7,6 +7,7 @@ A system for massively parallel hyperparameter tuning, MLSys 2020; here Ray Tune
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,7 +66,7 @@ def tune(request: TrainRequest, count: int, address: str, console: Console) -> B
     folder.start(draw(prepared.recipe, fixed, count, prepared.recipe.seed), request.resume)
     members = [_member(prepared, folder, trial) for trial in folder.read()]
     with connected(address, "--tune"), _shown(folder, members, console):
-        trials = _outcomes(_tuner(members, folder, request.resume).fit(), folder.read())
+        trials = _outcomes(_fitted(_tuner(members, folder, request.resume)), folder.read())
     folder.write(trials)
     _print(trials, folder, console)
     best = best_of(trials)
@@ -92,7 +93,6 @@ def _member(prepared: Prepared, folder: TrialsFolder, trial: Trial) -> Member:
 
 def _tuner(members: Sequence[Member], folder: TrialsFolder, resume: bool) -> Tuner:
     """The search, from the beginning or as Ray Tune last wrote it down."""
-    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Ctrl-C ends our command as any other
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     from ray import tune as ray_tune
     from ray.tune.schedulers import ASHAScheduler
@@ -123,6 +123,29 @@ def _tuner(members: Sequence[Member], folder: TrialsFolder, resume: bool) -> Tun
             verbose=0,
         ),
     )
+
+
+def _fitted(tuner: Tuner) -> ResultGrid:
+    """What the trials have come to.
+
+    Ctrl-C lets Ray Tune write down its state and end the trials; twice ends at once. Raised in the
+    middle of what Ray does, it might leave a lock taken that the end of Python waits for.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    heard = threading.current_thread() is threading.main_thread() and callable(usual)
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "0" if heard else "1"
+    try:
+        results = tuner.fit()
+        pressed = heard and signal.getsignal(signal.SIGINT) is usual  # until then Ray Tune's own is
+    finally:
+        if heard:
+            signal.signal(signal.SIGINT, usual)
+    if pressed:
+        raise KeyboardInterrupt
+    return results
 
 
 class _ReportedRun(RunFolder):
