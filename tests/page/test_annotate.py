@@ -435,6 +435,39 @@ class TestOtherOrders:
             assert int((found == 1).sum()) == 21
 
     @pytest.mark.parametrize("refusals", [True])
+    def test_a_conflict_that_is_told_late_is_about_its_own_image(self, page: Page) -> None:
+        """The next image, which was being looked for, is not opened below the question."""
+        page.clock.install()
+        page.reload()
+        page.locator(f"{VIEW} .predicts").uncheck()
+        self.open(page, "disc-0.png")
+        canvas = page.locator(CANVAS)
+        canvas.press("Space")
+        first = get(page, f"{self.project}/images")["images"][0]["id"]
+        put = page.request.put(
+            f"{self.project}/images/{first}/labels?author=berta",
+            data=png(np.ones(SIZE, np.uint8), "labels"),
+            headers={"If-None-Match": "*"},
+        )
+        assert put.ok, put.text()
+        saves = held_saves(page)
+        nexts = held_requests(page, re.compile(r"/next\?"), "GET")
+        canvas.press("n")
+        save = sent(page, saves, 0)
+        page.clock.fast_forward(4000)
+        following = sent(page, nexts, 0)
+        save.continue_()
+        dialog = page.locator("#conflict")
+        expect(dialog).to_contain_text("berta has saved meanwhile")
+        following.continue_()
+        expect(page.locator(f"{VIEW} .busy")).to_have_count(0)
+        expect(page.locator(f"{VIEW} .caption")).to_have_text("disc-0.png")
+        dialog.locator(".keep").click()
+        sent(page, saves, 1).continue_()
+        expect(page.locator(SAID)).to_contain_text("Saved as version 2")
+        assert int((labels(page, f"{self.project}/images/{first}", 2) == 1).sum()) == 21
+
+    @pytest.mark.parametrize("refusals", [True])
     def test_what_is_refused_is_told_while_another_image_is_open(self, page: Page) -> None:
         held = held_saves(page)
         self.open(page, "disc-0.png")
