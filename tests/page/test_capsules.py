@@ -166,3 +166,18 @@ def test_a_generators_capsules(opened: Callable[..., Page]) -> None:
         len(caps_med.load_model("brain-t1-synthesis").layers)
     )
     expect(page.locator("#capsules .move")).to_be_hidden()
+
+
+def test_a_model_that_does_not_take_what_is_shown(looked: Page) -> None:
+    """The layers of the one before would be asked of it; the image comes back with that one."""
+    chosen, told = (
+        looked.locator("#capsules select.model"),
+        looked.locator("#capsules .view .empty"),
+    )
+    chosen.select_option("brain-t1-synthesis")
+    expect(told).to_contain_text("Drop an image")
+    expect(looked.locator("#capsules .network button")).to_have_count(0)
+    expect(looked.locator("#capsules .inside")).to_have_count(0)
+    chosen.select_option(MODEL)
+    expect(looked.locator("#capsules .inside")).to_be_visible()
+    expect(looked.locator("#capsules .pick img")).to_have_count(1)
