@@ -110,10 +110,16 @@ export function slicesOf(answer: Response, index?: number): Slices {
 
 /** Files in the order of a model's channels: by the channel that each one's name tells, else by name. */
 export function inOrder<F extends { name: string }>(files: readonly F[], channels: readonly string[]): F[] {
-  const told = channels.map((channel) => files.filter(({ name }) => name.toLowerCase().includes(channel.toLowerCase())));
-  const named = told.flatMap((found) => (found.length === 1 ? found : []));
-  const all = named.length === files.length && new Set(named).size === files.length;
-  return all ? named : [...files].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+  const named = new Map<number, F>();
+  for (let before = -1; before < named.size;) { // a file that only one channel can be leaves fewer for the others: T1 after T1ce
+    before = named.size;
+    for (const [i, channel] of channels.entries()) {
+      const found = files.filter((file) => file.name.toLowerCase().includes(channel.toLowerCase()) && ![...named.values()].includes(file));
+      if (found[0] && found.length === 1 && !named.has(i)) named.set(i, found[0]);
+    }
+  }
+  const told = channels.flatMap((_, i) => named.get(i) ?? []);
+  return told.length === files.length ? told : [...files].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
 }
 
 /** A date and time that no country reads as another one. */

@@ -186,6 +186,12 @@ describe('files of channels', () => {
   it('are those whose names tell the channels', () => {
     expect(ordered(['p1_t1.nii.gz', 'p1_flair.nii.gz'], ['FLAIR', 'T1'])).toEqual(['p1_flair.nii.gz', 'p1_t1.nii.gz']);
   });
+  it('are told apart where one name is in another', () => {
+    const brats = ['T1', 'T1ce', 'T2', 'FLAIR'];
+    expect(ordered(['p_flair.nii', 'p_t1.nii', 'p_t1ce.nii', 'p_t2.nii'], brats)).toEqual(['p_t1.nii', 'p_t1ce.nii', 'p_t2.nii', 'p_flair.nii']);
+    expect(ordered(['t2.nii', 't2flair.nii'], ['T2', 'FLAIR'])).toEqual(['t2.nii', 't2flair.nii']);
+    expect(ordered(['t1_b.nii', 't1_a.nii'], ['T1', 'T2'])).toEqual(['t1_a.nii', 't1_b.nii']);
+  });
   it('else go by name, numbers as numbers', () => {
     expect(ordered(['a_0010.nii', 'a_0002.nii'], ['FLAIR', 'T1'])).toEqual(['a_0002.nii', 'a_0010.nii']);
     expect(ordered(['t1ce.nii', 't1.nii'], ['T1', 'T1ce'])).toEqual(['t1.nii', 't1ce.nii']);
