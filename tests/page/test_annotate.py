@@ -860,6 +860,47 @@ class TestOtherOrders:
         expect(page.locator(f"{VIEW} .project .note")).to_contain_text("better", timeout=5000)
         page.unroute_all(behavior="wait")  # what is still asked for
 
+    @pytest.mark.parametrize("refusals", [True])
+    def test_a_round_or_zip_that_is_cancelled_while_it_is_made(self, page: Page) -> None:
+        """The round begins, and ends; the zip does not come."""
+        ended = False
+
+        def rounds(route: Route) -> None:
+            found = [{**ROUND, "state": "cancelled", "accepted": None}] if ended else []
+            route.fulfill(json={"rounds": found})
+
+        def end(route: Route) -> None:
+            nonlocal ended
+            ended = route.request.method == "DELETE"
+            route.fulfill(json={})
+
+        page.route(re.compile(r"/rounds$"), rounds)
+        page.route(re.compile("/training-jobs/a+$"), end)
+        held = held_requests(page, re.compile("/learn$"), "POST")
+        page.locator(f"{VIEW} .learn .primary").click()
+        learn = sent(page, held, 0)
+        cancel = page.locator(f"{VIEW} .busy button")
+        cancel.click()
+        learn.fulfill(status=202, json={**ROUND, "state": "training"})
+        expect(page.locator(f"{VIEW} .rounds tr")).to_contain_text("cancelled")
+
+        one = get(page, f"{self.project}/images")["images"][0]["id"]
+        put = page.request.put(
+            f"{self.project}/images/{one}/labels",
+            data=png(np.ones(SIZE, np.uint8), "labels"),
+            headers={"If-None-Match": "*"},
+        )
+        assert put.ok, put.text()
+        for view in ("Models", "Annotate"):
+            page.locator("nav a", has_text=view).click()
+        zips = held_requests(page, re.compile(r"/export\?"), "GET")
+        page.locator(f"{VIEW} .export.pairs").click()
+        sent(page, zips, 0)
+        cancel.click()
+        expect(page.locator(f"{VIEW} .work")).to_contain_text(["Cancelled."])
+        expect(page.locator(f"{VIEW} .busy")).to_have_count(0)
+        page.unroute_all(behavior="ignoreErrors")
+
     def test_why_a_round_has_failed_is_told(self, page: Page) -> None:
         why = "the data have errors: all of them"
         failed = {**ROUND, "state": "failed", "message": why}

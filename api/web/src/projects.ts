@@ -145,7 +145,7 @@ export const LAYOUTS = {
   pairs: ['Export as pairs', 'The corrected images as the service keeps them, in the folders images and labels'],
 } as const;
 export type Layout = keyof typeof LAYOUTS;
-export const exported = async (id: string, layout: Layout): Promise<Blob> => (await call(`${at(id, '/export')}?${query({ layout })}`)).blob();
+export const exported = async (id: string, layout: Layout, signal: AbortSignal): Promise<Blob> => (await call(`${at(id, '/export')}?${query({ layout })}`, { signal })).blob();
 
 /** The mean Dice coefficient on the held-out images after each round; before the first, of the model that was there. */
 export function learned(found: Round[]): Point[] {
