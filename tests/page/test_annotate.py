@@ -249,6 +249,8 @@ def test_a_volume_is_corrected_by_keyboard(
     expect(page.locator(SAID)).to_contain_text("Saved as version 2")
     expect(page.locator(STANDING)).to_contain_text("Not saved, but kept in this tab")
     assert int((labels(page, image, 2) == 1).sum()) == 4 * 21
+    assert press(*["PageUp"] * 7, "Space", "PageDown", "i") == 8 * 21  # from one that is saved
+    expect(page.locator(SAID)).to_contain_text("42 voxels between slices 5 and 8")
     brush = page.locator(f"{VIEW} .brush-box")
     expect(brush).to_contain_text("5 pixels, 10 mm")
     page.locator(f"{VIEW} .planes").select_option("Sagittal")

@@ -29,7 +29,7 @@ export function uniform(image: NVImage, label: number): NVImage {
 }
 
 /** What the service has where a label map that was painted is shown, and its slices that were painted by hand. */
-interface Base { saved: Uint8Array; slices: Set<string> }
+interface Base { saved: Uint8Array; begun: Uint8Array; slices: Set<string> }
 const bases = new WeakMap<NVImage, Base>();
 
 /** Refuse labels that a byte does not hold: they would be saved as others. */
@@ -44,6 +44,8 @@ export class Correction extends Paint {
   private through = false;
   /** The label map as the service has it. */
   private saved: Uint8Array = new Uint8Array();
+  /** As painting by hand has begun with it; what is saved since then stays painted by hand. */
+  private begun: Uint8Array = new Uint8Array();
   private values: { of: NVImage['img']; all: ArrayLike<number> } | undefined;
   private slices = new Set<string>();
   private last: Normal | undefined;
@@ -54,15 +56,16 @@ export class Correction extends Paint {
     this.load(volume);
     const base = bases.get(volume);
     this.saved = base?.saved ?? (this.drawBitmap as Uint8Array).slice();
+    this.begun = base?.begun ?? this.saved;
     this.slices = new Set(base?.slices);
     [this.values, this.last] = [undefined, undefined];
   }
 
   /** The label map as it is now, on which another viewer goes on. */
   async handed(): Promise<NVImage> {
-    const { saved, slices } = this;
+    const { saved, begun, slices } = this;
     const map = await decoded(await this.painted());
-    bases.set(map, { saved, slices });
+    bases.set(map, { saved, begun, slices });
     return map;
   }
 
@@ -110,7 +113,7 @@ export class Correction extends Paint {
     const map = this.map();
     const normal = this.last ?? this.normal();
     if (!map) return undefined;
-    const byHand = changedSlices(map, this.saved, normal, label).filter((slice) => this.slices.has(`${normal}:${slice}`));
+    const byHand = changedSlices(map, this.begun, normal, label).filter((slice) => this.slices.has(`${normal}:${slice}`));
     const slices = around(byHand, Math.round(this.frac2vox(this.scene.crosshairPos)[normal] as number));
     if (!slices) return undefined;
     const [, x = 1, y = 1, z = 1] = this.volumes[0]?.pixDimsRAS ?? [];
@@ -148,10 +151,16 @@ export class Correction extends Paint {
     this.adopt(this.saved.slice());
   }
 
+  /** The service has this now, which was painted here. */
+  stored(saved: Uint8Array): void {
+    this.saved = saved.slice();
+  }
+
   /** The service has another label map now; `taken`: it is shown, too. */
   rebase(saved: Uint8Array | undefined, taken = false): void {
     if (!saved) return;
-    this.saved = saved.slice();
+    this.stored(saved);
+    this.begun = this.saved;
     this.slices.clear();
     if (taken) this.adopt(saved.slice());
   }
