@@ -565,6 +565,44 @@ class TestOtherOrders:
         row.locator(".open").click()
         expect(rows).to_have_count(4)
 
+    def test_images_that_are_opened_without_webgl_keep_their_own_label_maps(
+        self, page: Page
+    ) -> None:
+        """Where it is back, what was painted on another one is on none of them."""
+
+        def opened_without(*names: str) -> None:
+            lose = "() => capsMed.annotate.gl.getExtension('WEBGL_lose_context').loseContext()"
+            page.evaluate(lose)
+            page.locator(f"{VIEW} .lost").wait_for()
+            for name in names:
+                self.open(page, name)
+
+        def again() -> int:
+            page.locator(f"{VIEW} .lost button").click()
+            page.wait_for_function("() => capsMed.annotate?.drawBitmap")
+            found: int = page.evaluate(PAINTED)
+            return found
+
+        self.open(page, "disc-0.png")
+        page.locator(CANVAS).press("Space")
+        standing = page.locator(STANDING)
+        expect(standing).to_contain_text("kept in this tab")
+        opened_without("disc-1.png")
+        assert again() == 0
+        expect(standing).to_have_text(re.compile(r"^No label map yet\.\s*$"))
+        opened_without("disc-0.png")
+        assert again() == 21
+        expect(standing).to_contain_text("Not saved, but kept in this tab")
+
+        held = held_saves(page)
+        page.locator(CANVAS).press("Control+s")
+        save = sent(page, held, 0)
+        opened_without("disc-1.png", "disc-0.png")
+        save.continue_()
+        expect(page.locator(SAID)).to_contain_text("Saved as version 1")
+        expect(standing).to_have_text(re.compile(r"^Version 1 by anonymous\.\s*$"))
+        assert again() == 21
+
     def test_the_image_that_is_opened_is_in_sight(self, page: Page) -> None:
         """On a phone the list of images lies far below."""
         page.set_viewport_size({"width": 390, "height": 700})

@@ -49,6 +49,8 @@ export class Correction extends Paint {
   private values: { of: NVImage['img']; all: ArrayLike<number> } | undefined;
   private slices = new Set<string>();
   private last: Normal | undefined;
+  /** Told once a label map that comes from the service can be painted on. */
+  onBegun: () => void = () => undefined;
 
   /** Correct this label map. */
   override labels(volume?: NVImage): void {
@@ -59,6 +61,12 @@ export class Correction extends Paint {
     this.begun = base?.begun ?? this.saved;
     this.slices = new Set(base?.slices);
     [this.values, this.last] = [undefined, undefined];
+    if (!base) this.onBegun();
+  }
+
+  /** Correct nothing: what was painted is of an image that is no longer open. */
+  leave(): void {
+    this.drawBitmap = null;
   }
 
   /** The label map as it is now, on which another viewer goes on. */
