@@ -275,6 +275,12 @@ def test_only_strokes_are_labelled(opened: Callable[..., Page], server: Served, 
     for key in ("Space", *["ArrowRight"] * 9, "0", "Space"):
         canvas.press(key)
     expect(place).to_contain_text("background")
+    for key in ("e", "Space"):  # takes the judgement back
+        canvas.press(key)
+    expect(place).to_contain_text("not labelled")
+    canvas.press("Control+z")
+    expect(place).to_contain_text("background")
+    canvas.press("b")
     check_accessible(page)
     canvas.press("Control+s")
     expect(page.locator(SAID)).to_contain_text("Saved as version 1")

@@ -42,6 +42,7 @@ export function checkIds(labels: Record<string, string>): void {
 export class Correction extends Paint {
   private act: Act | '' = '';
   private through = false;
+  private nothing = 0;
   /** The label map as the service has it. */
   private saved: Uint8Array = new Uint8Array();
   /** As painting by hand has begun with it; what is saved since then stays painted by hand. */
@@ -81,10 +82,11 @@ export class Correction extends Paint {
     this.setDrawOpacity(share);
   }
 
-  use({ act, label, size, through, range }: Means): void {
-    [this.act, this.through] = [act, through];
+  /** `nothing`: the label that the eraser leaves. */
+  use({ act, label, size, through, range }: Means, nothing: number): void {
+    [this.act, this.through, this.nothing] = [act, through, nothing];
     this.allowed = range && between(this.intensities(), ...range);
-    this.choose(act === '' ? '' : `${act === 'eraser' ? 0 : label}`, size, false);
+    this.choose(act === '' ? '' : `${act === 'eraser' ? nothing : label}`, size, false);
   }
 
   /** The image's values in NiiVue's order. */
@@ -125,7 +127,7 @@ export class Correction extends Paint {
     const slices = around(byHand, Math.round(this.frac2vox(this.scene.crosshairPos)[normal] as number));
     if (!slices) return undefined;
     const [, x = 1, y = 1, z = 1] = this.volumes[0]?.pixDimsRAS ?? [];
-    const changed = interpolate(map, normal, slices, label, [x, y, z], this.allowed);
+    const changed = interpolate(map, normal, slices, label, [x, y, z], this.allowed, this.nothing);
     if (changed) this.adopt(map.labels);
     return { slices, changed };
   }

@@ -107,9 +107,10 @@ export function around(slices: readonly number[], slice: number): [number, numbe
 /**
  * Shape-based interpolation (Raya and Udupa 1990): between two slices a label is where the signed distances to its
  * outlines in both, weighted by nearness, are below zero. Outlines without a common pixel are first moved towards each
- * other, along the line between their centroids. Says how many voxels were changed; `spacing`: of the voxels, in mm.
+ * other, along the line between their centroids. Says how many voxels were changed; `spacing`: of the voxels, in mm;
+ * `nothing`: the label of what is no longer inside.
  */
-export function interpolate(map: LabelMap, normal: Normal, [low, high]: [number, number], label: number, spacing: Voxel = [1, 1, 1], allowed = anywhere): number {
+export function interpolate(map: LabelMap, normal: Normal, [low, high]: [number, number], label: number, spacing: Voxel = [1, 1, 1], allowed = anywhere, nothing = 0): number {
   const { labels, size } = map;
   const [across, up] = inPlane(normal);
   const ends = [low, high].map((slice) => maskOf(map, normal, slice, label)) as [Mask, Mask];
@@ -129,8 +130,9 @@ export function interpolate(map: LabelMap, normal: Normal, [low, high]: [number,
     for (const index of sliceIndices(size, normal, slice)) {
       const within = (1 - share) * shifted(one, share, place) + share * shifted(two, share - 1, place) < 0;
       place += 1;
-      if (within === (labels[index] === label) || !allowed(index)) continue;
-      labels[index] = within ? label : 0;
+      const [old, now] = [labels[index], within ? label : nothing];
+      if (within === (old === label) || old === now || !allowed(index)) continue;
+      labels[index] = now;
       changed += 1;
     }
   }

@@ -97,6 +97,14 @@ describe('an interpolation between slices', () => {
     interpolate(map, 2, [0, 2], 1);
     expect([area(map, 1) - 2, map.labels[5 + 41 * (5 + 41)], map.labels[30 + 41 * (30 + 41)]]).toEqual([area(map, 0), 0, 2]);
   });
+  it('leaves what is no longer inside as not labelled, where that can be', () => {
+    const map = empty([41, 41, 3]);
+    disc(map, [20, 20, 0], 9);
+    disc(map, [20, 20, 2], 9);
+    disc(map, [5, 5, 1], 5);
+    expect(interpolate(map, 2, [0, 2], 1, [1, 1, 1], () => true, 3)).toBe(21 + area(map, 0));
+    expect(map.labels.filter((label) => label === 3).length).toBe(21);
+  });
   it('changes only what is allowed', () => {
     const map = empty([41, 41, 3]);
     disc(map, [20, 20, 0], 9);
