@@ -7,7 +7,7 @@ nnU-Net (``python -m venv DIR; DIR/bin/pip install nnunetv2``), ``--data`` as fo
 
 - caps_med: ``caps-med train segmentation`` with ConvCaps, and for comparison with the same network
   without capsules and with MONAI's BasicUNet at a learning rate of 2e-3; ``--networks`` also takes
-  the lengths of the former recipe, of pictures and volumes (as slices);
+  former recipes: shorter, of volumes as slices, and for comparison in float32 without small crops;
 - nnU-Net: planned from the data, fold 0 (a fifth is held out, as in caps_med), trained for as many
   of its epochs of 250 steps as its variants ``nnUNetTrainer_1epoch``, ``_5epochs`` and so on have,
   whose learning rates decay over them. Its default are 1,000 epochs, on a GPU.
@@ -32,11 +32,16 @@ from benchmarks.nnunet.runs import run
 from benchmarks.nnunet.task import CONFIGURATIONS, Task
 from benchmarks.options import benchmark_parser
 
+_PLAIN = ("--network", "convcaps-plain")
+_UNET = ("--network", "unet", "--learning-rate", "0.002")
+_FORMER = ("--set", "precision=float32", "--set", "small_crops=0")
 #: Name in the tables -> options of ``caps-med train segmentation``.
 NETWORKS = {
     "ConvCaps": (),
-    "without capsules": ("--network", "convcaps-plain"),
-    "BasicUNet": ("--network", "unet", "--learning-rate", "0.002"),
+    "without capsules": _PLAIN,
+    "without capsules float32": (*_PLAIN, *_FORMER),
+    "BasicUNet": _UNET,
+    "BasicUNet float32": (*_UNET, *_FORMER),
     "ConvCaps 625 steps": ("--epochs", "25", "--steps", "25"),
     "ConvCaps slices 625 steps": ("--dims", "2.5d", "--epochs", "25", "--steps", "25"),
 }
