@@ -72,6 +72,13 @@ def get(page: Page, path: str) -> Any:  # noqa: ANN401
     return answer.json()
 
 
+def put_labels(page: Page, path: str) -> None:
+    """Save the first label map of an image, all of it label 1, beside the page."""
+    content = png(np.ones(SIZE, np.uint8), "labels")
+    put = page.request.put(path, data=content, headers={"If-None-Match": "*"})
+    assert put.ok, put.text()
+
+
 def only_project(page: Page, server: Served, name: str) -> str:
     """The address of the project of this name."""
     found = get(page, f"{server.address}/v1/projects")["projects"]
@@ -452,12 +459,7 @@ class TestOtherOrders:
         canvas = page.locator(CANVAS)
         canvas.press("Space")
         first = get(page, f"{self.project}/images")["images"][0]["id"]
-        put = page.request.put(
-            f"{self.project}/images/{first}/labels?author=berta",
-            data=png(np.ones(SIZE, np.uint8), "labels"),
-            headers={"If-None-Match": "*"},
-        )
-        assert put.ok, put.text()
+        put_labels(page, f"{self.project}/images/{first}/labels?author=berta")
         saves = held_saves(page)
         nexts = held_requests(page, re.compile(r"/next\?"), "GET")
         canvas.press("n")
@@ -678,10 +680,7 @@ class TestOtherOrders:
         )
 
         def somebody_was_faster(route: Route) -> None:
-            content = png(np.ones(SIZE, np.uint8), "labels")
-            labels = route.request.url.replace("/predict", "/labels?author=berta")
-            put = page.request.put(labels, data=content, headers={"If-None-Match": "*"})
-            assert put.ok, put.text()
+            put_labels(page, route.request.url.replace("/predict", "/labels?author=berta"))
             route.continue_()
 
         page.unroute(refused)
@@ -931,12 +930,7 @@ class TestOtherOrders:
         expect(page.locator(f"{VIEW} .rounds tr")).to_contain_text("cancelled")
 
         one = get(page, f"{self.project}/images")["images"][0]["id"]
-        put = page.request.put(
-            f"{self.project}/images/{one}/labels",
-            data=png(np.ones(SIZE, np.uint8), "labels"),
-            headers={"If-None-Match": "*"},
-        )
-        assert put.ok, put.text()
+        put_labels(page, f"{self.project}/images/{one}/labels")
         for view in ("Models", "Annotate"):
             page.locator("nav a", has_text=view).click()
         zips = held_requests(page, re.compile(r"/export\?"), "GET")

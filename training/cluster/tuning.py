@@ -27,6 +27,7 @@ from training.cluster.progress import progress_bar
 from training.cluster.share import share_of
 from training.cluster.trials import State, Trial, TrialsFolder
 from training.data import Source
+from training.engine.interrupts import heard_by
 from training.engine.run_folder import RunFolder, Stateful
 from training.tasks.pipeline import Prepared, TrainRequest, prepare, publish_trained, train_one
 from training.tasks.search import check_something_varies, draw, recipe_of
@@ -135,7 +136,7 @@ def _fitted(tuner: Tuner) -> ResultGrid:
         KeyboardInterrupt: Ctrl-C was pressed.
     """
     usual = signal.getsignal(signal.SIGINT)
-    heard = threading.current_thread() is threading.main_thread() and callable(usual)
+    heard = heard_by(usual)
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "0" if heard else "1"
     try:
         results = tuner.fit()

@@ -31,7 +31,7 @@ def interrupts_held() -> Iterator[None]:
         KeyboardInterrupt: Ctrl-C was pressed within the block, if that is what it means.
     """
     usual = signal.getsignal(signal.SIGINT)
-    if not (_in_main_thread() and callable(usual)):
+    if not heard_by(usual):
         yield
         return
     pressed: list[int] = []
@@ -56,7 +56,7 @@ def interrupts_between_steps(trainer: Engine) -> Iterator[None]:
         KeyboardInterrupt: Ctrl-C was pressed.
     """
     usual, process = signal.getsignal(signal.SIGINT), os.getpid()
-    if not (_in_main_thread() and callable(usual)) or idist.get_world_size() > 1:
+    if not heard_by(usual) or idist.get_world_size() > 1:
         yield
         return
     pressed: list[int] = []
@@ -99,5 +99,8 @@ def interrupts_between_steps(trainer: Engine) -> Iterator[None]:
         stop()  # also where a step failed: a training that begins again would forget it
 
 
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+def heard_by(handler: object) -> bool:
+    """Whether Ctrl-C comes to this thread, and to this handler: it is neither ignored nor left to
+    the system.
+    """
+    return threading.current_thread() is threading.main_thread() and callable(handler)
