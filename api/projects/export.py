@@ -137,11 +137,11 @@ async def _files(
         suffixes = [CODECS[one].suffixes[0] for one in (image.format, kept)]
         return [(f"images/{stem}{suffixes[0]}", content), (f"labels/{stem}{suffixes[1]}", marked)]
     contents = [content]
-    if _is_picture(image) or image.format != form or image.channels > 1:
+    if image.is_picture or image.format != form or image.channels > 1:
         decoded = await engine.decode([content], "image")
         parts = [decoded] if _in_one_file(image) else _channels(decoded)
         contents = [await engine.run("encode", partial(encode_image, one, form)) for one in parts]
-    if _is_picture(image) or [*project.ids] != [*range(len(project.ids))]:
+    if image.is_picture or [*project.ids] != [*range(len(project.ids))]:
         counted = partial(_counted, projects, project, image, label, form)
         marked = await engine.run("encode", counted)
     suffix = CODECS[form].suffixes[0]
@@ -155,11 +155,7 @@ def _form(image: Image, pictures: str) -> str:
     Args:
         pictures: the format of pictures.
     """
-    return pictures if _is_picture(image) else "nifti"
-
-
-def _is_picture(image: Image) -> bool:
-    return len(image.shape) == 2
+    return pictures if image.is_picture else "nifti"
 
 
 def _holds(form: str, image: Image) -> bool:
@@ -201,7 +197,7 @@ def _counted(
     places = {number: place for place, number in enumerate(project.ids)}
     found = with_ids(projects.annotations.read(image, label), places)
     counted = found.with_array(smallest_unsigned(found.array))
-    return encode_image(replace(counted, kind="image") if _is_picture(image) else counted, form)
+    return encode_image(replace(counted, kind="image") if image.is_picture else counted, form)
 
 
 def _channels(image: MedicalImage) -> list[MedicalImage]:

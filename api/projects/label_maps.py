@@ -39,7 +39,7 @@ class KeptLabels:
 
 def format_of(image: Image) -> str:
     """The format of an image's label maps: PNG of a picture, NIfTI of a volume."""
-    return "png" if len(image.shape) == 2 else "nifti"
+    return "png" if image.is_picture else "nifti"
 
 
 def kept(labels: MedicalImage, image: Image) -> KeptLabels:
@@ -62,7 +62,7 @@ def fitted(labels: MedicalImage, image: Image, project: Project) -> MedicalImage
         InvalidInput: it has another size or affine.
         UnknownLabel: it holds an id that the project does not know.
     """
-    if len(image.shape) == 2 and labels.spatial_dims == 3 and slice_count(labels) == 1:
+    if image.is_picture and labels.spatial_dims == 3 and slice_count(labels) == 1:
         picture = SliceStack.from_image(labels).array[0]  # a picture as NIfTI keeps it
         labels = replace(labels, array=picture, affine=np.eye(4), origin=None)
     affine = image.geometry

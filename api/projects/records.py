@@ -122,6 +122,11 @@ class Image:
     warnings: tuple[str, ...] = ()
 
     @property
+    def is_picture(self) -> bool:
+        """Whether it has no third axis."""
+        return len(self.shape) == 2
+
+    @property
     def spacing(self) -> list[float] | None:
         """Millimetres between neighbours along each axis; None for a picture."""
         affine = self.geometry
