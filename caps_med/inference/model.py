@@ -57,6 +57,7 @@ from caps_med.networks import (
     ClassificationNetwork,
     LayerInfo,
     SegCaps,
+    on_device,
     one_hot,
 )
 from caps_med.preprocessing import PreparedSlices
@@ -89,7 +90,7 @@ class Model:
         self.bundle, self.limits = bundle, limits or Limits.of_environment()
         segments = bundle.card.task == "segmentation"
         self.precision: Precision = known_precision(precision) if segments else "fp32"
-        network = bundle.load_network().to(known_device(device))
+        network = on_device(bundle.load_network(), known_device(device))
         self.network: CapsuleNetwork = cancellable(network)
         self.provenance = AnswerProvenance.of(bundle)
 

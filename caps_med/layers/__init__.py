@@ -7,6 +7,7 @@ from caps_med.layers.convolutional import (
     Padding,
     VoteNorm,
     join_types,
+    kernels_channels_last,
 )
 from caps_med.layers.dense import DenseCapsules
 from caps_med.layers.matrix import (
@@ -36,5 +37,6 @@ __all__ = [
     "VoteNorm",
     "join_types",
     "kernel_bytes",
+    "kernels_channels_last",
     "recompute_votes",
 ]

@@ -281,6 +281,18 @@ class DeconvCapsule(_CapsuleLayer):
         return convolve(super()._convolve(continued), self.smoothing, groups=len(self.smoothing))
 
 
+def kernels_channels_last(network: nn.Module) -> None:
+    """Order the kernels of convolutional capsule layers in memory as their maps are, channels last.
+
+    For GPUs: cuDNN takes maps and kernels in one order only, and reorders kernels in others at each
+    call, in the forward pass and the backward pass; their gradients are then reordered, too.
+    Values and shapes stay as they are.
+    """
+    for layer in network.modules():
+        if isinstance(layer, _CapsuleLayer):
+            layer.conv.weight.data = channels_last(layer.conv.weight.data)
+
+
 def _smooth_again(layer: nn.Module, _: object) -> None:
     """With the weights it gets its kernel, which is not saved: it may be built on ``meta``."""
     assert isinstance(layer, DeconvCapsule)  # noqa: S101 - of its own hook

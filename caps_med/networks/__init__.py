@@ -15,6 +15,7 @@ from caps_med.networks.classification import ClassificationNetwork
 from caps_med.networks.content import around_content
 from caps_med.networks.convcaps import ConvCaps
 from caps_med.networks.convolutional import ConvNet, ConvolutionalClassifier, ResNet
+from caps_med.networks.devices import on_device
 from caps_med.networks.discriminators import (
     CapsNetDiscriminator,
     CapsuleDiscriminator,
@@ -70,6 +71,7 @@ __all__ = [
     "build_discriminator",
     "build_network",
     "capsule_lengths",
+    "on_device",
     "one_hot",
     "predicted_classes",
     "with_temperature",

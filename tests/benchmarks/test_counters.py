@@ -10,7 +10,7 @@ import torch
 
 from api.budget import Cost
 from api.engine.calls import Segment
-from benchmarks.counters import bounds, compiled, networks, requests
+from benchmarks.counters import bounds, compiled, launches, networks, requests
 from benchmarks.counters.bounds import exceeded
 from caps_med.inference import Model
 from caps_med.networks.noise import BroadcastConvNoise
@@ -49,6 +49,19 @@ def test_threads_that_share_all_votes_exceed_a_bound(monkeypatch: pytest.MonkeyP
     assert [line.split(":")[0] for line in found] == [
         f"routing 3 x 1 x 16 outputs {work}" for work in ("forward", "backward")
     ]
+
+
+@needs_triton
+def test_a_gpu_launches_no_more_kernels_than_their_bounds() -> None:
+    assert exceeded(launches.launch_counts(), bounds.read()) == []
+
+
+@needs_triton
+def test_kernels_that_are_reordered_at_each_call_exceed_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launches, "kernels_channels_last", lambda _network: None)
+    assert len(exceeded(launches.launch_counts(), bounds.read())) == 4
 
 
 def test_a_convolution_of_a_constant_map_exceeds_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
-from caps_med.layers import ConvCapsule, DeconvCapsule, join_types, recompute_votes
+from caps_med.layers import (
+    ConvCapsule,
+    DeconvCapsule,
+    join_types,
+    kernels_channels_last,
+    recompute_votes,
+)
 from caps_med.layers.spatial import pad_same
 from caps_med.routing import Routing, route, use_backend
 
@@ -227,3 +233,22 @@ def test_joined_types_keep_order_values_and_layout() -> None:
     joined = join_types(*last)
     assert torch.equal(joined, plain)
     assert joined.movedim(2, -1).is_contiguous(), "the next convolution must not have to copy"
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+@pytest.mark.parametrize("kind", ["conv", "deconv"])
+def test_kernels_ordered_as_their_maps_are_give_the_same(kind: str, spatial_dims: int) -> None:
+    """Capsules and gradients; these keep the order, so that nothing reorders them in training."""
+    last = {2: torch.channels_last, 3: torch.channels_last_3d}[spatial_dims]
+    capsules = torch.rand(2, 3, 4, *[8] * spatial_dims)
+    layer, ordered = layer_of(kind, spatial_dims), layer_of(kind, spatial_dims)
+    kernels_channels_last(ordered)
+    assert ordered.conv.weight.is_contiguous(memory_format=last)
+    answers = [each(capsules) for each in (layer, ordered)]
+    for answer in answers:
+        answer.square().sum().backward()
+    torch.testing.assert_close(*answers)
+    grad = ordered.conv.weight.grad
+    assert grad is not None
+    assert grad.is_contiguous(memory_format=last)
+    torch.testing.assert_close(grad, layer.conv.weight.grad)

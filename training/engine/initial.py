@@ -12,7 +12,7 @@ from caps_med.bundles import ModelRepository
 from caps_med.bundles.shapes import mismatches
 from caps_med.errors import InvalidParameter
 from caps_med.layers import recompute_votes
-from caps_med.networks import CapsuleNetwork, build_network
+from caps_med.networks import CapsuleNetwork, build_network, on_device
 from training.data.interface import TrainingSource
 from training.engine import distributed
 from training.engine.recipe import Recipe
@@ -53,4 +53,4 @@ def initial_network(
             )
         network.load_state_dict(weights)
     recompute_votes(network, recipe.recompute_votes)
-    return network.to(distributed.device())
+    return on_device(network, distributed.device())

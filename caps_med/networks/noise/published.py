@@ -99,9 +99,13 @@ class BroadcastConvNoise(NoiseSource):
 def _stretched(maps: Tensor, spatial: Sequence[int]) -> Tensor:
     """Maps ``[B, C, *S']`` whose middle position along each axis is repeated up to a size."""
     for axis, (edge, given) in enumerate(zip(spatial, maps.shape[2:], strict=True), start=2):
-        repeats = torch.ones(given, dtype=torch.long, device=maps.device)
-        repeats[given // 2] += edge - given
-        maps = maps.repeat_interleave(repeats, axis, output_size=edge)
+        if edge == given:
+            continue
+        before = given // 2
+        first, middle, last = maps.split([before, 1, given - before - 1], axis)
+        size = [-1] * maps.ndim
+        size[axis] = 1 + edge - given
+        maps = torch.cat([first, middle.expand(size), last], axis)
     return maps
 
 
