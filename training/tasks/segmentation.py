@@ -95,9 +95,10 @@ class SegmentationRecipe(CropRecipe):
             normalized votes of a SegCaps.
         randomization: of label maps alone: how the images are drawn; None for labelled images.
         scheme: of label maps alone: what their ids mean.
-        precision: of convolutions on a processor; None is ``bfloat16`` where the processor computes
-            faster in it, for the networks of which it is known to give the same Dice
-            (`training.tasks.segmentation_networks.Choice`). A GPU uses mixed precision.
+        precision: of convolutions. None is ``bfloat16`` where a processor computes faster in it,
+            for the networks of which it is known to give the same Dice
+            (`training.tasks.segmentation_networks.Choice`), and on a GPU float16 with a scaled
+            loss, as MONAI's trainers use it.
         whole_batches: whether a processor computes the crops of a batch at once, which takes less
             time, rather than one after another.
     """
@@ -354,11 +355,11 @@ def _assembled(
     device, network = distributed.device(), initial_network(recipe, source, models)
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
     network.whole_training_batches |= recipe.whole_batches
-    precision = recipe.precision if device.type == "cpu" else None  # a GPU has its own, ``amp``
     steps, loss = recipe.reconstruction_steps, loss_of(recipe, network)
     start = ReconstructionStart(network, steps) if steps else None
     trained: nn.Module = start or network
-    optimizer = torch.optim.Adam(trained.parameters(), lr=recipe.rate)
+    on_gpu = device.type == "cuda"
+    optimizer = torch.optim.Adam(trained.parameters(), lr=recipe.rate, fused=on_gpu or None)
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,
@@ -368,15 +369,14 @@ def _assembled(
         loss_function=ReconstructionFirst(start, loss) if start else loss,
         prepare_batch=lambda batch, *_, **__: _prepare(batch, source, device, takes_mask(network)),
         decollate=False,
-        amp=device.type == "cuda",
-        inferer=Bfloat16Inferer() if precision == "bfloat16" else SimpleInferer(),
+        **computing_in(recipe.precision, device),
     )
     if start:
         start.attach(trainer)
     shown = evenly(source.validation, recipe.validated or VALIDATED)
 
     def validate() -> Mapping[str, float]:
-        with computed_in(precision, device):
+        with computed_in(recipe.precision, device):
             return dice_scores(network, shown, source.labels)
 
     parts: dict[str, Stateful] = {"network": network, "optimizer": optimizer}
@@ -392,6 +392,12 @@ def _assembled(
         names=source.training_name,
     )
     return trainer, run, network
+
+
+def computing_in(precision: Precision | None, device: torch.device) -> Mapping[str, Any]:
+    """Arguments of MONAI's trainer, by the precision of a recipe."""
+    inferer = Bfloat16Inferer() if precision == "bfloat16" else SimpleInferer()
+    return {"amp": device.type == "cuda" and precision is None, "inferer": inferer}
 
 
 def _batches(source: Source, recipe: SegmentationRecipe, workers: int) -> Iterable[Any]:

@@ -137,6 +137,17 @@ def test_small_crops_are_chosen_for_slices_and_networks_of_which_they_are_known(
     assert chosen() == 0
 
 
+def test_a_gpu_scales_the_loss_of_float16_unless_a_precision_is_given() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert segmentation.computing_in(None, gpu)["amp"]
+    assert not segmentation.computing_in(None, cpu)["amp"]
+    for device in (cpu, gpu):
+        half, full = (segmentation.computing_in(p, device) for p in ("bfloat16", "float32"))
+        assert not half["amp"] and not full["amp"]
+        assert isinstance(half["inferer"], Bfloat16Inferer)
+        assert not isinstance(full["inferer"], Bfloat16Inferer)
+
+
 def test_patience_begins_after_epochs_of_small_crops(
     discs: Path, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,12 @@ CRITERIA: Mapping[str, Callable[[Tensor, bool, bool], Tensor]] = {
 }
 
 
+def adam(network: nn.Module, learning_rate: float) -> Adam:
+    """The optimizer of a generator or discriminator on its device, with the published betas."""
+    on_gpu = next(network.parameters()).is_cuda
+    return Adam(network.parameters(), lr=learning_rate, betas=(0.5, 0.999), fused=on_gpu or None)
+
+
 class Adversary:
     """A discriminator, its optimizer and its loss.
 
@@ -62,7 +68,7 @@ class Adversary:
         if loss not in CRITERIA:
             raise InvalidParameter(f"adversarial_loss={loss!r}: must be one of {tuple(CRITERIA)}")
         self.discriminator, self.precision = discriminator, precision
-        self.optimizer = Adam(discriminator.parameters(), lr=learning_rate, betas=(0.5, 0.999))
+        self.optimizer = adam(discriminator, learning_rate)
         self._criterion = CRITERIA[loss]
 
     def update(self, real: Tensor, fake: Tensor, condition: Tensor) -> Tensor:

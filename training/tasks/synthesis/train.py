@@ -9,7 +9,6 @@ import torch
 from ignite.engine import Engine, Events
 from monai.engines import SupervisedTrainer
 from torch import Tensor
-from torch.optim import Adam
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from caps_med.bundles import ModelRepository
@@ -34,7 +33,7 @@ from training.engine.rate_finder import with_found_rate
 from training.engine.run_folder import RunFolder, Stateful
 from training.engine.sampling import DrawnDataset, EpochSampler, epoch_loader
 from training.evaluation.validation import synthesis_scores
-from training.tasks.synthesis.adversary import Adversary
+from training.tasks.synthesis.adversary import Adversary, adam
 from training.tasks.synthesis.losses import GeneratorLoss
 from training.tasks.synthesis.recipe import VALIDATED, SynthesisRecipe
 from training.tasks.synthesis.step import SynthesisStep
@@ -179,7 +178,7 @@ def training_step(
             recipe.discriminator_rate,
             recipe.precision,
         ),
-        optimizer=Adam(generator.parameters(), lr=recipe.rate, betas=(0.5, 0.999)),
+        optimizer=adam(generator, recipe.rate),
         style=style if style and style.size else None,
         loss=GeneratorLoss(
             _weights(recipe),
