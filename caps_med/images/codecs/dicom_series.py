@@ -101,7 +101,7 @@ def read_files(
         files: in any order.
         limits: of all files of the series together.
         name: of the files, in messages.
-        kind: "labels" reads the one DICOM SEG where there is no series.
+        kind: "labels" reads the one DICOM SEG, where there is one and no series is chosen.
         series: the identifier of the series to read; None if there is but one.
         index: which volume of several; None if there is but one.
 
@@ -128,9 +128,9 @@ def _read(
     series: str | None,
     index: int | None,
 ) -> MedicalImage:
-    """The one series in named contents; of kind "labels" the DICOM SEG where there is none."""
+    """The one series in named contents; of kind "labels" a DICOM SEG, where there is one."""
     try:
-        found = _found(contents(), limits, "max_bytes", series)
+        found = _found(contents(), limits, "max_bytes", series, kind)
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise
@@ -199,7 +199,7 @@ def read_zip(
         InputTooLarge: inflated, it is over `limits`.
     """
     try:
-        return _image(files_of_zip(data, limits, series), limits, kind, index)
+        return _image(files_of_zip(data, limits, series, kind), limits, kind, index)
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise
@@ -207,10 +207,12 @@ def read_zip(
     return one_segmentation(contents, limits, "the zip", series=series, index=index)
 
 
-def files_of_zip(data: bytes, limits: Limits, series: str | None = None) -> list[Frames]:
+def files_of_zip(
+    data: bytes, limits: Limits, series: str | None = None, kind: Kind = "image"
+) -> list[Frames]:
     """The files of the one series, or of the chosen one, in a zip; raises as `read_zip`."""
     contents = _unzipped(data, limits.max_inflated_bytes)
-    found = _found(contents, limits, "max_inflated_bytes", series)
+    found = _found(contents, limits, "max_inflated_bytes", series, kind)
     if not found.counts:
         raise UnsupportedFormat(
             "zip: contains no DICOM picture: a zip must contain a DICOM series or one image (a "
@@ -339,16 +341,24 @@ class _Found:
 
 
 def _found(
-    contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str, series: str | None
+    contents: Iterable[tuple[str, bytes]],
+    limits: Limits,
+    bound: str,
+    series: str | None,
+    kind: Kind,
 ) -> _Found:
     """What the files hold; those of the wanted series are together within a bound.
 
     Args:
         bound: the name of that one of `limits`.
         series: the identifier of the series that is wanted; None for the only one.
+        kind: of the image that is wanted.
+
+    Raises:
+        IsSegmentation, NoImage: what is wanted is no picture.
     """
     found = _Found()
-    left_out: list[CapsMedError] = []
+    left_out: list[tuple[SeriesLabel | None, CapsMedError]] = []
     most = getattr(limits, bound)
     for name, content in contents:
         if len(content) > most:
@@ -359,7 +369,7 @@ def _found(
         except dicom_kinds.NoPixels:
             continue
         except dicom_kinds.NoImage as error:
-            left_out.append(error)
+            left_out.append((series_of(content, limits), error))
         except (UnsupportedFormat, InvalidInput, InputTooLarge) as error:
             if (label := series_of(content, limits)) is None:
                 raise
@@ -368,9 +378,15 @@ def _found(
             raise _too_large(bound, most)
         if len(found.files) > MAX_FILES:
             raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one series: split it")
-    if not found.counts and left_out:  # a segmentation is read as labels, whatever lies beside it
-        labels = (error for error in left_out if isinstance(error, dicom_kinds.IsSegmentation))
-        raise next(labels, left_out[0])
+    labels = [one for one in left_out if isinstance(one[1], dicom_kinds.IsSegmentation)]
+    if series is None:  # a segmentation is read as labels, whatever lies beside it
+        wanted = labels if kind == "labels" else []
+    else:
+        wanted = [one for one in left_out if one[0] is not None and one[0].uid == series]
+    if not found.counts:
+        wanted = wanted or labels or left_out
+    if wanted:
+        raise wanted[0][1]
     return found
 
 

@@ -108,6 +108,24 @@ def test_a_folder_or_zip_of_one_is_that_one(tmp_path: Path) -> None:
         read_image(tmp_path / "seg")
 
 
+def test_beside_a_series_it_is_the_label_map(tmp_path: Path) -> None:
+    """As in the folder of a study; it may be chosen by its series, too."""
+    content = written(labelled(read_image(series(tmp_path))))
+    wanted = read_labels(content)
+    (tmp_path / "seg.dcm").write_bytes(content)
+    uid = str(pydicom.dcmread(io.BytesIO(content)).SeriesInstanceUID)
+    files = [(path.name, path.read_bytes()) for path in tmp_path.iterdir()]
+    for source in (tmp_path, [*tmp_path.iterdir()], zip_of(*files)):
+        for chosen in (None, uid):
+            found = read_image(source, kind="labels", series=chosen)
+            np.testing.assert_array_equal(found.array, wanted.array)
+            assert found.names == wanted.names
+        with pytest.raises(UnsupportedFormat, match="a segmentation is no image"):
+            read_image(source, series=uid)
+        with pytest.raises(InvalidInput, match=r"contains no DICOM series 1\.2: it contains"):
+            read_image(source, kind="labels", series="1.2")
+
+
 def of_highdicom(tmp_path: Path, array: Array, kind: str, **more: Any) -> Dataset:  # noqa: ANN401
     """A SEG of an array `[slices, 5, 7, segments]`, or `[slices, 5, 7]` of numbers."""
     count = array.shape[3] if array.ndim == 4 else int(array.max())
