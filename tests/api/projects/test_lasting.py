@@ -326,7 +326,7 @@ def test_a_decoder_that_is_ended_ends_no_round(
     """Unless it always is: then the file may be to blame."""
     monkeypatch.setattr(retrying_module, "PAUSE", 0)
     engine = cast(Any, SimpleNamespace(budget=Budget(2**20)))
-    ends = [DecoderDied("killed"), DecodeTimeout("too slow"), DecoderDied("killed")][:deaths]
+    ends = [DecoderDied("killed"), DecodeTimeout("too slow"), NoDecoder("none starts")][-deaths:]
 
     async def compare() -> str:
         if ends:
