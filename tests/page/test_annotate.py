@@ -573,6 +573,20 @@ class TestOtherOrders:
         row.locator(".open").click()
         expect(rows).to_have_count(4)
 
+    def test_an_upload_goes_on_when_more_is_chosen_or_an_image_deleted(self, page: Page) -> None:
+        held = held_requests(page, re.compile(r"/images$"), "POST")
+        for files in (pictures(), pictures()[:1]):
+            page.locator(f"{VIEW} .drop input").set_input_files(files)
+        upload = sent(page, held, 0)
+        expect(page.locator(f"{VIEW} .told")).to_contain_text("Other files are on their way")
+        rows = page.locator(f"{VIEW} .images tr")
+        rows.last.locator(".delete").click()
+        page.locator("#confirm .confirmed").click()
+        expect(rows).to_have_count(1)
+        expect(page.locator(f"{VIEW} .busy")).to_contain_text("Uploading 2 images")
+        upload.continue_()
+        expect(rows).to_have_count(3)
+
     def test_images_that_are_opened_without_webgl_keep_their_own_label_maps(
         self, page: Page
     ) -> None:
@@ -874,7 +888,12 @@ class TestOtherOrders:
         page.locator(f"{VIEW} .leave").click()
         project = page.locator(f"{VIEW} .projects tr", has_text=request.node.name)
         project.locator(".delete").click()
+        held = held_requests(page, re.compile(r"/projects/[0-9a-f]+$"), "DELETE")
         dialog.locator(".confirmed").click()
+        deletion = sent(page, held, 0)
+        expect(page.locator(f"{VIEW} .busy")).to_contain_text("Deleting")
+        expect(page.locator(f"{VIEW} .busy button")).to_have_count(0)  # the service goes on
+        deletion.continue_()
         expect(project).to_have_count(0)
         assert page.request.get(self.project).status == 404
         page.go_back()

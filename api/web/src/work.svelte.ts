@@ -20,20 +20,22 @@ export class Work {
   /** Whole ones: each change is a frame to draw, which without a GPU takes the time of the network's core. */
   seconds = $state(0);
   state = $state<'idle' | 'busy' | 'cancelled' | 'failed'>('idle');
+  /** Whether what goes on can be cancelled. */
+  stoppable = $state(true);
   error = $state.raw<Error>();
   private now = new AbortController();
 
   stop = (): void => this.now.abort();
 
-  /** Do something that can be stopped; what was going on before is. */
-  async run(what: string, job: (signal: AbortSignal, say: Say) => Promise<unknown>): Promise<void> {
+  /** Do something; what was going on before is stopped. `stoppable`: whether people may stop it, too: not what the service then goes on with. */
+  async run(what: string, job: (signal: AbortSignal, say: Say) => Promise<unknown>, stoppable = true): Promise<void> {
     this.stop();
     const now = new AbortController();
     const mine = (change: Partial<Work>) => this.now === now && Object.assign(this, change); // no other run has begun
     const began = performance.now();
     const tick = setInterval(() => mine({ seconds: Math.round((performance.now() - began) / 1000) }), 1000);
     this.now = now;
-    mine({ state: 'busy', said: what, heard: what, part: undefined, seconds: 0 });
+    mine({ state: 'busy', said: what, heard: what, part: undefined, seconds: 0, stoppable });
     try {
       await untrack(() => job(now.signal, (said, part) => mine({ said, part })));
       mine({ state: 'idle', heard: `${what}: done` });
