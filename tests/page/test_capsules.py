@@ -120,6 +120,23 @@ def test_the_capsules_are_those_of_the_model_that_answered(opened: Callable[...,
     expect(chosen).to_have_value(MODEL)
 
 
+def test_another_model_looks_at_the_same_slice(
+    opened: Callable[..., Page], cut: Path, tmp_path: Path
+) -> None:
+    part = read_image(cut)
+    volume = tmp_path / "volume.nii.gz"
+    MedicalImage(np.repeat(part.array, 5, -1), part.affine, "nifti").save(volume)
+    looked = look(opened("capsules"), volume)
+    at = looked.locator("#capsules .slices input")
+    expect(at).to_have_value("2")
+    slide(looked, "#capsules .slices input", 1)
+    expect(looked.locator("#capsules .inside")).to_be_visible()
+    looked.locator("#capsules select.model").select_option("axon-segmentation")
+    layers = caps_med.load_model("axon-segmentation").layers
+    expect(looked.locator("#capsules .network button")).to_have_count(len(layers))
+    expect(at).to_have_value("1")
+
+
 def test_a_network_that_is_wider_than_a_phone(looked: Page) -> None:
     """It fades out where there is more, and arrow keys scroll it."""
     network = looked.locator("#capsules .network")
