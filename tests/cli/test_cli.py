@@ -621,6 +621,18 @@ def test_a_format_that_cannot_hold_the_answer_is_refused_before_the_work(
     assert message in str(result.exception)
 
 
+@pytest.mark.parametrize("out", ["o.png", "o.jpg", "o.bmp", "o.nii.gz"])
+def test_probabilities_of_a_picture_are_no_colours(
+    run: Run, models: Path, tmp_path: Path, out: str
+) -> None:
+    picture = tmp_path / "picture.png"
+    MedicalImage(np.zeros((1, 20, 28), np.uint8), format="png").save(picture)
+    command = ("segment", picture, "--model", "tiny-segmentation", "--models", models)
+    answer = run(*command, "--probabilities", "--out", tmp_path / out)
+    assert (answer.returncode, (tmp_path / out).exists()) == (2, False)
+    assert "no colours" in answer.stderr and "npy" in answer.stderr
+
+
 @pytest.mark.parametrize("command", ["interpolate", "manipulate"])
 def test_a_picture_is_no_dicom_seg(run: Run, models: Path, tmp_path: Path, command: str) -> None:
     """Refused before the input is even looked for."""

@@ -173,7 +173,10 @@ def _grid(image: MedicalImage) -> tuple[Array, Array]:
         moved = np.moveaxis(image.array, 0, -1)
         return (moved[..., 0] if len(image.array) == 1 else moved), image.affine
     if len(image.array) == 3:
-        raise UnsupportedFormat("a colour picture cannot be NIfTI: save it as png or tiff")
+        raise UnsupportedFormat(
+            "a colour picture cannot be NIfTI: save it as png or tiff; three channels that are no "
+            "colours, such as probabilities, as npy or npz"
+        )
     moved = image.array.transpose(2, 1, 0)
     return (moved if len(image.array) == 1 else moved[:, :, None]), STACK_AFFINE
 
