@@ -27,7 +27,8 @@ from caps_med.images.units import MILLIMETRES
 T = TypeVar("T")
 
 _MAGIC = re.compile(rb"NRRD000[1-5]\r?\n")
-_MAX_HEADER = 2**16
+#: 3D Slicer describes a segment in half a kilobyte.
+_MAX_HEADER = 2**20
 _DETACHED = re.compile(rb"^data ?file *:(?!=)([^\n]*)\n?", re.IGNORECASE | re.MULTILINE)
 _END = re.compile(rb"\r?\n\r?\n")
 _WHOLE = re.compile(r"\s*[0-9]{1,9}(\s+[0-9]{1,9})*\s*")

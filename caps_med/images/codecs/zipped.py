@@ -14,7 +14,7 @@ from caps_med.images.limits import Limits
 #: A header and its voxels.
 _MOST_FILES = 2
 #: A header has fewer bytes, beside those of its voxels.
-_HEADER_ROOM = 2**16
+_HEADER_ROOM = 2**20
 #: Of each file in memory: its pieces and the whole, or a part and the image of both.
 _COPIES = 2
 

@@ -137,6 +137,14 @@ def test_one_time_point_without_a_space_is_a_volume() -> None:
     assert read.array.shape == (1, 1, 2, 2) and read.spacing == (2, 3, 4)
 
 
+def test_hundreds_of_segments_are_read_again() -> None:
+    """As many as a parcellation of the cortex has."""
+    names = {number: f"area {number} of the left hemisphere" for number in range(1, 361)}
+    ids = np.arange(10 * 6 * 7, dtype=np.uint16).reshape(1, 10, 6, 7) % 361
+    content = encode_image(MedicalImage(ids, OBLIQUE, kind="labels", names=names), "nrrd")
+    assert read_image(content, kind="labels").names == names
+
+
 def test_segments_in_several_layers_are_refused() -> None:
     data = by_hand(
         "Segment0_LabelValue:=1", "Segment0_Name:=liver", dimension="4", sizes="2 1 1 2",
