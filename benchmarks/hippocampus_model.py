@@ -72,7 +72,7 @@ def publish_segmentation(data: Path, file: Path, models: Path) -> Bundle:
     means = np.nanmean(np.asarray(result["dice"]["as it is"], float), axis=0)
     values = {
         **recipe.card_values(network, source),
-        **recipe.calibration(network, source),
+        **recipe.calibration([(network, source)]),
         "labels": LABELS,
     }
     card = ModelCard.model_validate(

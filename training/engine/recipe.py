@@ -107,10 +107,12 @@ class Recipe(BaseModel, ABC):
         found: Mapping[str, Any] = source.card_values()
         return found
 
-    def calibration(self, network: CapsuleNetwork, source: Any) -> Mapping[str, Any]:  # noqa: ANN401
-        """What the model card says that is fitted to the published network on held-out data.
+    def calibration(self, trained: Sequence[tuple[CapsuleNetwork, Any]]) -> Mapping[str, Any]:
+        """What the model card says that is fitted on held-out data; by default nothing.
 
-        Not asked for an ensemble, whose members have seen each other's held-out data.
+        Args:
+            trained: the published network, or those of an ensemble, each with the data that it was
+                trained on. Members have seen each other's held-out data.
         """
         return {}
 

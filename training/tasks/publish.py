@@ -157,7 +157,6 @@ def _card(
     trials: Sequence[Mapping[str, Any]],
 ) -> ModelCard:
     network, source = trained[0]
-    single = len(trained) == 1
     held_out = {f"held-out {k}": v for k, v in scores.items() if k != "score"}
     return ModelCard.model_validate(
         {
@@ -165,7 +164,7 @@ def _card(
             "task": recipe.task,
             "network": spec,
             **recipe.card_values(network, source),
-            **(recipe.calibration(network, source) if single else {}),
+            **recipe.calibration(trained),
             "scores": named_scores(held_out),
             "description": f"{spec.name} for {recipe.task}, trained on {source.name}.",
             "provenance": WeightsProvenance(

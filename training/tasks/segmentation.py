@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -263,13 +263,14 @@ class SegmentationRecipe(CropRecipe):
         own = itertools.chain.from_iterable(own_slices(s, source.neighbours) for s in stacks)
         return {**source.card_values(), "statistics": training_statistics(own)}
 
-    def calibration(self, network: CapsuleNetwork, source: Source) -> Mapping[str, Any]:
-        """The temperature that fits pixels of the samples held out.
+    def calibration(self, trained: Sequence[tuple[CapsuleNetwork, Source]]) -> Mapping[str, Any]:
+        """The temperature that fits pixels of the samples held out; none of an ensemble.
 
         Images drawn from label maps say too little about doubts on real ones.
         """
+        network, source = trained[0]
         assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
-        if isinstance(source, RandomSource) or not source.validation:
+        if len(trained) > 1 or isinstance(source, RandomSource) or not source.validation:
             return {}
         scores, classes = pixel_scores(network, evenly(source.validation, VALIDATED))
         return {"temperature": fit_temperature(scores, classes)} if len(classes) else {}

@@ -131,9 +131,11 @@ def test_the_recipe_fits_the_temperature_to_samples_held_out(
     recipe = build_recipe(SegmentationRecipe, [{"data": "x", "seed": 0}])
     network = SegCaps(atoms=4, out_channels=3)
     source: Any = SimpleNamespace(validation=[sample])
-    found = recipe.calibration(network, source)
+    nothing: Any = SimpleNamespace(validation=[])
+    found = recipe.calibration([(network, source)])
     assert found == {"temperature": pytest.approx(2, rel=0.1)}
-    assert recipe.calibration(network, SimpleNamespace(validation=[])) == {}
+    assert recipe.calibration([(network, source)] * 2) == {}  # no sample is new to both
+    assert recipe.calibration([(network, nothing)]) == {}
 
 
 def test_the_regions_are_what_is_labelled_and_the_foreground_found_in_it() -> None:

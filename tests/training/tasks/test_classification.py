@@ -35,10 +35,12 @@ from caps_med.preprocessing import PicturePreprocessing
 from tests.images.dicom_files import dataset, encoded, placed
 from tests.training.data.classified_files import Digits, class_folders, digits, idx
 from training.cli.train import train as train_commands
-from training.data.classified import load_classified, open_classified
+from training.data.classified import ClassifiedSource, load_classified, open_classified
 from training.data.classified.arrays import read_array
 from training.engine.loop import LossNotFinite
+from training.evaluation.calibration import fit_temperature
 from training.evaluation.classification.calibration import fitted
+from training.evaluation.classification.scores import answers
 from training.evaluation.models import unseen_by
 from training.tasks.classification.augmentation import PictureAugmentation
 from training.tasks.classification.objective import Objective
@@ -210,6 +212,14 @@ def test_folds_become_one_model(data: Path, tmp_path: Path) -> None:
     }
     report = (tmp_path / "runs" / "digits" / "report.html").read_text()
     assert "each with the network that was trained without it" in report
+    scores, classes, spec = [], [], bundle.card.classification
+    for member, fold in zip(network.members, folds, strict=True):
+        assert isinstance(member, EfficientCapsNet) and isinstance(fold, ClassifiedSource)
+        scores.append(answers(member, fold.validation))
+        classes.append(fold.validation.chosen_targets.argmax(1))
+    assert spec is not None and sum(map(len, classes)) == 300
+    assert spec.temperature == fit_temperature(np.concatenate(scores), np.concatenate(classes))
+    assert spec.temperature != fit_temperature(scores[0], classes[0])
 
 
 def test_uneven_classes_are_weighted(tmp_path: Path) -> None:
@@ -514,6 +524,6 @@ def test_a_card_asks_once_about_each_picture_held_out(
         return classify(image)
 
     monkeypatch.setattr(network, "classify_together", counted)
-    found = recipe.card_values(network, source)["classification"]
+    found = recipe.calibration([(network, source)])["classification"]
     assert found.reconstruction_error is not None and found.temperature is not None
     assert sum(asked) == len(source.validation)

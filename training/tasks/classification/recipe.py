@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.tasks import Task
@@ -22,6 +24,7 @@ from training.engine.precision import Precision, chosen_precision
 from training.engine.recipe import Count, Fraction, Recipe
 from training.evaluation.classification.calibration import fitted
 from training.evaluation.classification.scores import (
+    Scores,
     answers,
     answers_and_errors,
     classification_scores,
@@ -200,17 +203,36 @@ class ClassificationRecipe(Recipe):
         return {**scores, "score": scores[self.score]}
 
     def card_values(self, network: CapsuleNetwork, source: ClassifiedSource) -> Mapping[str, Any]:
-        """Classes and preprocessing, the temperature that fits the images held out, statistics."""
-        assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
-        values = source.card_values()
-        limit = None
-        if network.reconstructs:
-            scores, errors = answers_and_errors(network, source.validation, source.exclusive)
-            limit = reconstruction_limit(errors)
-        else:
-            scores = answers(network, source.validation)
-        spec = fitted(values["classification"], scores, source.validation.chosen_targets)
-        spec = spec.model_copy(update={"reconstruction_error": limit})
+        """Classes and preprocessing, and the statistics of the images to train on."""
         shown = (picture[None] for picture in source.some_of_training(STATISTICS_OF))
         own = itertools.chain.from_iterable(map(own_slices, shown))
-        return {**values, "classification": spec, "statistics": training_statistics(own)}
+        return {**source.card_values(), "statistics": training_statistics(own)}
+
+    def calibration(
+        self, trained: Sequence[tuple[CapsuleNetwork, ClassifiedSource]]
+    ) -> Mapping[str, Any]:
+        """The temperature that fits the images held out, and the limit of their reconstructions.
+
+        The temperature of an ensemble fits the answers of each network to what it has not seen; its
+        reconstructions are those of the first one.
+        """
+        found = [_held_out_answers(network, source) for network, source in trained]
+        scores = np.concatenate([each for each, _ in found])
+        targets = np.concatenate([source.validation.chosen_targets for _, source in trained])
+        spec = fitted(trained[0][1].card_values()["classification"], scores, targets)
+        errors = found[0][1]
+        limit = None if errors is None else reconstruction_limit(errors)
+        return {"classification": spec.model_copy(update={"reconstruction_error": limit})}
+
+
+def _held_out_answers(
+    network: CapsuleNetwork, source: ClassifiedSource
+) -> tuple[Scores, Tensor | None]:
+    """Scores of the images held out, and what their reconstructions lack; None without a decoder.
+
+    Each picture is asked about once.
+    """
+    assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
+    if not network.reconstructs:
+        return answers(network, source.validation), None
+    return answers_and_errors(network, source.validation, source.exclusive)
