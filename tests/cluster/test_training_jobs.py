@@ -20,8 +20,10 @@ from api.jobs.locks import FileLock
 from benchmarks.cluster.jobs import TINY, service, survive_losses
 from benchmarks.cluster.nodes import Cluster, cluster
 from caps_med.bundles import ModelRepository
+from caps_med.ray_connection import ClusterError, connected
 from tests.api.jobs import zipped
 from tests.waiting import PATIENCE, until
+from training.cluster.folds import outcome
 
 LONG = {**TINY, "epochs": "10000"}
 _COMMAND = "from caps_med.cli import main; main()"
@@ -129,6 +131,19 @@ def test_several_processes_train_one_network(nodes: Cluster, discs: Path, tmp_pa
         done = found.client.wait(job["id"], PATIENCE)
         assert done["state"] == "failed"
         assert "batch" in str(done["error"])
+
+
+def check_a_lost_fold(folder: Path, address: str) -> None:
+    with connected("auto", "a test"):
+        import ray
+
+        lost = ray.remote(num_cpus=0.1, max_retries=1)(lambda: os._exit(1)).remote()
+        with pytest.raises(ClusterError, match=r"^fold 2 could not be completed .* died unexpec"):
+            outcome(2, lost)
+
+
+def test_a_fold_that_is_lost_too_often_is_told(nodes: Cluster, tmp_path: Path) -> None:
+    assert not apart(nodes, "check_a_lost_fold", tmp_path)
 
 
 def command(

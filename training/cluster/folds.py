@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from caps_med.bundles import Bundle
-from caps_med.ray_connection import connected
+from caps_med.ray_connection import ClusterError, connected
 from training.cluster.member import RETRIES, Member
 from training.cluster.progress import progress_bar
 from training.cluster.share import share_of
@@ -30,7 +30,7 @@ def train_folds_together(request: TrainRequest, address: str, console: Console) 
         address: see `connected`.
 
     Raises:
-        MissingExtra, ClusterError: see `connected`.
+        MissingExtra, ClusterError: see `connected`; or a fold was lost too often.
         InvalidInput, InvalidParameter, KeyboardInterrupt: see `training.tasks.pipeline.train`.
     """
     prepared = prepare(request, console)
@@ -61,7 +61,6 @@ def _train_all(members: Sequence[Member], console: Console) -> None:
         CapsMedError: one of them failed; those that run are ended.
     """
     import ray
-    from ray.exceptions import RayTaskError
 
     share = share_of(len(members))
     task = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_retries=RETRIES)(_train)
@@ -72,12 +71,32 @@ def _train_all(members: Sequence[Member], console: Console) -> None:
             done, _ = ray.wait(list(pending), timeout=PAUSE)
             for reference in done:
                 number = pending.pop(reference)
-                try:
-                    best = ray.get(reference)
-                except RayTaskError as error:
-                    raise error.cause from error
+                best = outcome(number, reference)
                 bar.say(f"fold {number} of {len(members)}: score {best.score:.4f}")
             bar.advance_to(sum(RunFolder(member.folder).epochs for member in members))
+
+
+def outcome(number: int, reference: Any) -> Any:  # noqa: ANN401 - see Member.train
+    """What the training of a fold has returned.
+
+    Raises:
+        CapsMedError: what it ended with.
+        ClusterError: its process or node was lost once more than it is tried again.
+    """
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    try:
+        return ray.get(reference)
+    except RayTaskError as error:
+        raise error.cause from error
+    except RayError as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ClusterError(
+            f"fold {number} could not be completed on the cluster, which tries a lost one again "
+            f"{RETRIES} times: {said}; when there is enough memory and the nodes stay, continue "
+            "with --resume"
+        ) from error
 
 
 def _train(member: Member) -> Any:  # noqa: ANN401 - see Member.train
