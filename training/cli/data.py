@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from caps_med.cli.options import AsJson, say_json
+from caps_med.cli.options import AsJson, is_given, say_json
 from caps_med.cli.tables import Cell, print_table
 from caps_med.drafts import filling
 from caps_med.errors import InvalidParameter
@@ -50,6 +50,7 @@ def register(app: typer.Typer) -> None:
 
 @data.command("check")
 def check_data(
+    context: typer.Context,
     path: Annotated[
         Path,
         typer.Argument(metavar="DIR", help="Folder of images, or a .json or .csv list of them."),
@@ -78,6 +79,7 @@ def check_data(
         check_out_folder(out, path)
     understood = interpretation_of(binary, instances, labels, channels, ignore_label)
     dataset = open_to_check(path, understood)
+    _refuse_unused(context, dataset)
     with shown_by(progress_bar):  # the first look at the findings reads every file
         if as_json:
             say_json(_as_dict(dataset))
@@ -89,6 +91,25 @@ def check_data(
             print_line(console, f"report in {out}")
     if not dataset.trainable:
         raise typer.Exit(1)
+
+
+def _refuse_unused(context: typer.Context, dataset: CheckedData) -> None:
+    """Refuse what is said of label maps where there are none.
+
+    Raises:
+        InvalidParameter: an option says how label maps or their images are understood.
+    """
+    from training.data import Dataset
+
+    if isinstance(dataset, Dataset) or dataset.error:
+        return
+    for name in ("binary", "instances", "labels", "channels", "ignore_label"):
+        if is_given(context, name):
+            option = f"--{name.replace('_', '-')}"
+            raise InvalidParameter(
+                f"{option}: only for images with label maps, which {dataset.data} "
+                f"({dataset.layout}) does not have; leave {option} out"
+            )
 
 
 @data.command("phantoms")
@@ -122,6 +143,7 @@ def phantoms(
 
 @data.command("labels")
 def labels(
+    context: typer.Context,
     count: Annotated[int, typer.Option(help="Number of new label maps.", min=1)],
     out: Annotated[Path, typer.Option(help="Folder for labels/, manifest.json and sheet.png.")],
     like: Annotated[
@@ -169,6 +191,13 @@ def labels(
         raise InvalidParameter(f"--symmetries {symmetries}: must be auto, none or all")
     if like is None and kind is None:
         raise InvalidParameter("give --like DIR, whose label maps are varied, or --kind axons")
+    if like is not None and is_given(context, "size"):
+        raise InvalidParameter(
+            "--size: new label maps have the sizes of those in --like; leave one of them out"
+        )
+    for name in ("tolerance", "symmetries"):
+        if like is None and is_given(context, name):
+            raise InvalidParameter(f"--{name}: only used with --like; leave it out")
     check_new_folder(out)
     if like is None:
         maker = LabelMaker(seed, None, None, size=size)

@@ -408,6 +408,7 @@ def _requested(task: str, options: Mapping[str, Any]) -> TrainRequest:
         CapsMedError: options exclude each other, or the data cannot be opened.
     """
     from caps_med.bundles.metadata import checked_statement
+    from training.data import REGISTERED
     from training.engine.recipe import merged
     from training.tasks.opening import Understanding, open_data
     from training.tasks.overrides import read_overrides
@@ -430,6 +431,11 @@ def _requested(task: str, options: Mapping[str, Any]) -> TrainRequest:
             interpretation_of(
                 options["binary"], instances, options["labels"], options["channels"], ignored
             )
+        )
+    if options.get("individuals") is not None and options["data"] not in REGISTERED:
+        raise InvalidParameter(
+            f"--individuals: drawn from tissue probabilities, which {options['data']} lacks; "
+            f"leave it out, or choose --data {' or '.join(REGISTERED)}"
         )
     first = not (options["resume"] and not options.get("tune", 0))
     return TrainRequest(

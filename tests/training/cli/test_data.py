@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from caps_med.errors import InvalidParameter
 from caps_med.images import read_image
+from tests.training.data.classified_files import class_folders, digits
 from tests.training.data.pairs import draw_pairs, two_folders
 from training.cli.data import register
 
@@ -115,3 +116,36 @@ def test_new_images_are_not_written_over_files(
         answer = CliRunner().invoke(app, [*arguments, "--out", str(out)])
         assert isinstance(answer.exception, InvalidParameter)
         assert told in str(answer.exception)
+
+
+@pytest.mark.parametrize(
+    "option", [["--labels", "1=axon"], ["--binary"], ["--ignore-label", "2"], ["--channels", "T1"]]
+)
+def test_images_with_classes_have_no_label_maps_to_understand(
+    option: list[str], tmp_path: Path
+) -> None:
+    (root := tmp_path / "classes").mkdir()
+    class_folders(root, digits(4), digits(2))
+    answer = run(root, *option)
+    assert isinstance(answer.exception, InvalidParameter)
+    assert f"{root} (a folder per class) does not have; leave {option[0]} out" in str(
+        answer.exception
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--like", "{pictures}", "--size", "64"], "--size: new label maps have the sizes of"),
+        (["--kind", "axons", "--tolerance", "0.1"], "--tolerance: only used with --like"),
+        (["--kind", "axons", "--symmetries", "all"], "--symmetries: only used with --like"),
+    ],
+)
+def test_what_new_label_maps_would_ignore_is_refused(
+    options: list[str], told: str, pictures: Path, tmp_path: Path
+) -> None:
+    given = [word.format(pictures=pictures) for word in options]
+    out = tmp_path / "new"
+    answer = CliRunner().invoke(app, ["data", "labels", "--count", "1", "--out", str(out), *given])
+    assert told in str(answer.exception)
+    assert not out.exists()

@@ -151,6 +151,12 @@ def test_label_maps_alone_are_learned_as_a_whole(option: str, value: str, pictur
     assert f"--{option} and --randomize exclude each other" in str(answer.exception)
 
 
+def test_individuals_are_drawn_only_of_tissue_probabilities(pictures: Path) -> None:
+    answer = trained(pictures, "--individuals", "0.3")
+    assert f"which {pictures} lacks; leave it out, or choose --data mni152" in str(answer.exception)
+    assert not (pictures.parent / "runs").exists()
+
+
 def test_generators_have_no_id_of_what_is_not_labelled(pictures: Path) -> None:
     """Before the training: it ended after the last epoch, in statistics of the label maps."""
     options = ("--data", str(pictures), "--name", "mine", "--runs", str(pictures.parent / "runs"))
