@@ -31,14 +31,14 @@ def check_file(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
     check_free([out], overwrite)
 
 
-def check_folder_of(out: Path) -> None:
+def check_folder_of(out: Path, option: str = "--out") -> None:
     """Check that the folder that `out` is to be written to is there.
 
     Raises:
         InvalidParameter: it is not.
     """
     if not out.parent.is_dir():
-        raise InvalidParameter(f"--out {out}: there is no folder {out.parent}; create it first")
+        raise InvalidParameter(f"{option} {out}: there is no folder {out.parent}; create it first")
 
 
 def check_free(files: Iterable[Path], overwrite: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +29,7 @@ from caps_med.cli.options import (
     say_json,
     say_warnings,
 )
-from caps_med.cli.output import check_file, check_format, check_free
+from caps_med.cli.output import check_file, check_folder_of, check_format, check_free
 from caps_med.cli.progress import progress_bar
 from caps_med.drafts import write_whole
 from caps_med.errors import (
@@ -187,39 +188,39 @@ def segment(
     objects.check(
         file, overwrite, batch=bool(inputs), labels=not probabilities, stored=to is not None
     )
-    if label_file is not None:
-        _write_label_file(label_file, model, models, overwrite)
-    if inputs:
-        from caps_med.batch import SegmentFiles
+    with _label_file(label_file, file, model, models, overwrite or resume):
+        if inputs:
+            from caps_med.batch import SegmentFiles
 
-        if out is None or source or to:
-            raise InvalidParameter(
-                "--input: give the folder for the results with --out, and leave out --from and --to"
+            if out is None or source or to:
+                raise InvalidParameter(
+                    "--input: give the folder for the results with --out, and leave out --from and "
+                    "--to"
+                )
+            batch.check_batch(series)
+            action = SegmentFiles(
+                model,
+                models,
+                format=format,
+                probabilities=probabilities,
+                refine=method,
+                precision=computed,
+                tta=tta,
+                maps=maps,
+                volume=volume,
             )
-        batch.check_batch(series)
-        action = SegmentFiles(
-            model,
-            models,
-            format=format,
-            probabilities=probabilities,
-            refine=method,
-            precision=computed,
-            tta=tta,
-            maps=maps,
-            volume=volume,
+            batch.run(action, inputs, files, out, jobs=jobs, cluster=cluster, resume=resume,
+                      overwrite=overwrite, as_json=as_json)  # fmt: skip
+            return
+        given = archived.check_given(
+            files, source, format=format, jobs=(jobs or 1) > 1, cluster=cluster, resume=resume
         )
-        batch.run(action, inputs, files, out, jobs=jobs, cluster=cluster, resume=resume,
-                  overwrite=overwrite, as_json=as_json)  # fmt: skip
-        return
-    given = archived.check_given(
-        files, source, format=format, jobs=(jobs or 1) > 1, cluster=cluster, resume=resume
-    )
-    wanted = _Wanted(
-        file, probabilities, method, computed, tta, maps, overwrite, as_json, objects, series,
-        volume,
-    )  # fmt: skip
-    targets = _check_places(given, to, wanted)
-    _segment_each(caps_med.load_model(model, models), given, targets, wanted)
+        wanted = _Wanted(
+            file, probabilities, method, computed, tta, maps, overwrite, as_json, objects, series,
+            volume,
+        )  # fmt: skip
+        targets = _check_places(given, to, wanted)
+        _segment_each(caps_med.load_model(model, models), given, targets, wanted)
 
 
 @dataclass(frozen=True)
@@ -413,11 +414,35 @@ def _uncertainty_line(result: Segmentation) -> str:
     return ", ".join(f"{titles[name]} {value:.3f}" for name, value in found if value is not None)
 
 
-def _write_label_file(path: Path, model: str, models: Path | None, overwrite: bool) -> None:
+@contextmanager
+def _label_file(
+    path: Path | None, out: Path | None, model: str, models: Path | None, overwrite: bool
+) -> Iterator[None]:
+    """Write the names and colours of the labels once the block has ended; after an error nothing.
+
+    Raises:
+        InvalidParameter: the file cannot be written, or is that of the label map.
+    """
+    if path is None:
+        yield
+        return
+    if path == out:
+        raise InvalidParameter("--out and --label-file: must be different files")
+    check_folder_of(path, "--label-file")
+    check_free([path], overwrite)
+    try:
+        yield
+    except typer.Exit as ended:
+        if ended.exit_code == batch.SOME_FAILED:  # the others are segmented
+            _write_label_file(path, model, models)
+        raise
+    _write_label_file(path, model, models)
+
+
+def _write_label_file(path: Path, model: str, models: Path | None) -> None:
     from caps_med.bundles import ModelRepository
     from caps_med.images import write_label_description
 
-    check_free([path], overwrite)
     card = ModelRepository(models).find(model).card
     write_label_description(path, card.labels, card.palette)
 

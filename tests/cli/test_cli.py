@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -373,6 +374,31 @@ def test_segment_writes_label_names_for_itk_snap(
     assert '"nucleus"' in names.read_text() and '"membrane"' in names.read_text()
     again = run(*arguments, tmp_path / "two.nii.gz")
     assert again.returncode == 2 and "labels.txt exists" in again.stderr
+
+
+def test_a_label_file_is_not_written_of_what_is_refused(
+    run: Run, models: Path, image: Path, tmp_path: Path
+) -> None:
+    names, there = tmp_path / "labels.txt", tmp_path / "there.nii.gz"
+    there.touch()
+    arguments = ("segment", "--model", "tiny-segmentation", "--models", models)
+    for given, told in (
+        ((image, "--out", there, "--label-file", names), "there.nii.gz exists"),
+        ((tmp_path / "none.nii.gz", "--out", tmp_path / "o.nii.gz", "--label-file", names), "none"),
+        ((image, "--out", tmp_path / "o.txt", "--label-file", tmp_path / "o.txt"), "different"),
+        ((image, "--out", tmp_path / "o.png", "--label-file", tmp_path / "x" / "y"), "no folder"),
+    ):
+        refused = run(*arguments, *given)
+        assert refused.returncode == 2 and told in refused.stderr, refused.stderr
+        assert not names.exists()
+    scans, out = tmp_path / "scans", tmp_path / "out"
+    scans.mkdir()
+    shutil.copy(image, scans)
+    (scans / "broken.nii.gz").write_bytes(b"")
+    folder = (*arguments, "-i", scans, "-o", out, "--label-file", names)
+    assert run(*folder).returncode == 1
+    assert names.is_file()
+    assert run(*folder, "--resume").returncode == 1  # the broken one is tried again
 
 
 def test_synthesize_counts_seeds(models: Path, labels: Path, tmp_path: Path) -> None:
