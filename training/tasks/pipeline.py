@@ -257,6 +257,8 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
     device = distributed.device()
     if model := request.overrides.get("start_from"):
         card = ModelRepository(request.models).find(model).card
+        if _prepared_as_asked(dataset) and dims in (None, _dims_of(card)):
+            overrides = merged({"preparation": _cut_as(card)}, overrides)
         dims = dims or _dims_of(card)
         values.update(task.recipe.values_of(card.network))
         values.update(task.continued.get(device.type, {}))
@@ -274,15 +276,22 @@ def _with_dims(request: TrainRequest, overrides: Mapping[str, Any]) -> Mapping[s
     Raises:
         InvalidParameter: there are no such `dims`.
     """
-    dataset = request.dataset
-    files = isinstance(dataset, LabelMapData) or (
-        isinstance(dataset, Dataset) and dataset.load is None
-    )
-    if request.dims is None or not files:
+    if request.dims is None or not _prepared_as_asked(request.dataset):
         return overrides
     taken = {"preparation": taken_as(request.dims)}
     same = dims_of(overrides) == request.dims  # 2.5d, say, with two neighbours on each side
     return merged(taken, overrides) if same else merged(overrides, taken)
+
+
+def _prepared_as_asked(dataset: TrainingData) -> bool:
+    """Whether the data have label maps and no preparation of their own."""
+    files = isinstance(dataset, Dataset) and dataset.load is None
+    return files or isinstance(dataset, LabelMapData)
+
+
+def _cut_as(card: ModelCard) -> dict[str, Any]:
+    """What a `Preparation` says of how a model to start from cuts volumes."""
+    return {"plane": card.plane, **({"neighbours": card.neighbours} if card.neighbours else {})}
 
 
 def _dims_of(card: ModelCard) -> str:

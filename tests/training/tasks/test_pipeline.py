@@ -21,8 +21,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import caps_med
+from caps_med.bundles import NetworkSpec
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, Normalization, Plane, read_image
+from tests.conftest import tiny_card, write_tiny
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
 from training.cli.train import train as train_app
 from training.data import Preparation, Source, open_dataset
@@ -266,6 +268,31 @@ def test_a_training_that_starts_from_a_model_has_its_network(discs: Path, tmp_pa
     assert bundle is not None
     assert bundle.card.network.arguments["variant"] == "r1"
     assert bundle.card.network.arguments["atoms"] == 8
+
+
+@pytest.mark.parametrize(
+    ("asked", "cut"),
+    [
+        ({}, ("coronal", 2)),
+        ({"--dims": "2.5d"}, ("coronal", 2)),
+        ({"--dims": "2d"}, ("axial", 0)),
+        ({"preparation": {"plane": "sagittal", "neighbours": 1}}, ("sagittal", 1)),
+    ],
+)
+def test_a_training_that_starts_from_a_model_cuts_volumes_as_it_does(
+    asked: dict[str, Any], cut: tuple[str, int], tmp_path: Path
+) -> None:
+    spec = NetworkSpec(name="SegCaps", arguments={"atoms": 4, "in_channels": 5})
+    card = tiny_card("segmentation", network=spec, labels={0: "background", 1: "ball"})
+    card = card.model_copy(update={"plane": "coronal", "neighbours": 2})
+    write_tiny(tmp_path / "models", "first", card)
+    given = {"start_from": "first", **asked}
+    dims = given.pop("--dims", None)
+    data = write_volumes(tmp_path / "data", 3)
+    wanted = request(data, tmp_path, overrides=given, dims=dims)
+    found = prepare(wanted, Console(quiet=True)).recipe
+    assert isinstance(found, SegmentationRecipe) and found.preparation is not None
+    assert (found.preparation.plane, found.preparation.neighbours) == cut
 
 
 @pytest.mark.parametrize("name", CHOICES)
