@@ -97,6 +97,8 @@ class WeightsProvenance(_Section):
         data: the training data, with their source and licence.
         recipe: every value of the training recipe.
         trials: of the search that found the recipe, one row for each; empty if there was none.
+        files_sha256: of the names, sizes and times of the files of the data, by which these are
+            recognized in any folder; empty where there are none, and in older models.
     """
 
     command: str
@@ -105,6 +107,7 @@ class WeightsProvenance(_Section):
     caps_med_version: str = __version__
     recipe: dict[str, Any] = {}
     trials: list[dict[str, Any]] = []
+    files_sha256: str = ""
 
 
 class Statement(_Section):

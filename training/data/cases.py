@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
@@ -196,3 +198,13 @@ def files_at_present(files: Iterable[Path]) -> list[list[str | int]]:
     """Path, size and modification time (ns) of those files that exist, in the order of paths."""
     stats = [(file, file.stat()) for file in sorted(files) if file.exists()]
     return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+
+
+def files_sha256(fingerprint: Iterable[Sequence[str | int]]) -> str:
+    """A hash of files by name, size and time, in whatever folder they are; empty for no files.
+
+    Args:
+        fingerprint: see `files_at_present`.
+    """
+    found = sorted([Path(str(path)).name, *more] for path, *more in fingerprint)
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest() if found else ""

@@ -17,7 +17,7 @@ from caps_med.inference import Model
 from training.data import Dataset
 from training.data.cases import Case, FileRef
 from training.data.interpretation import MADE_NAMES
-from training.evaluation.models import has_learned_from, list_labels, refuse_twice
+from training.evaluation.models import list_labels, notes_on_training, refuse_twice
 from training.progress import EVALUATING, tracked
 
 Unit = TypeVar("Unit")
@@ -65,8 +65,7 @@ class Evaluator(ABC, Generic[Unit]):
     def notes(self) -> Iterator[str]:
         """Models that may have seen the data in training, and labels that they name differently."""
         for model in self.models:
-            if has_learned_from(model, self.dataset.data, self.dataset.root):
-                yield trained_note(model.bundle.reference)
+            yield from notes_on_training(model, self.dataset)
         first, *others = self.models
         for model in self.models:
             yield from _renamed("the data call", self._numbered(model), model)
@@ -86,14 +85,6 @@ class Evaluator(ABC, Generic[Unit]):
             return labels
         known = set(map(same_name, model.bundle.card.labels.values()))
         return {i: name for i, name in labels.items() if same_name(name) not in known}
-
-
-def trained_note(reference: str) -> str:
-    """What a reader should know of a model that is evaluated on the data that it learned from."""
-    return (
-        f"{reference} was trained on these data: scores on cases it has seen say little about new "
-        "ones"
-    )
 
 
 def _renamed(who_calls: str, labels: Mapping[int, str], model: Model) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,7 +14,8 @@ from caps_med.images.labels import same_name
 from caps_med.inference import Model
 from caps_med.networks import CapsuleNetwork
 from caps_med.networks.ensemble import ClassificationEnsemble, Ensemble
-from training.data.cases import Instances
+from training.data import ClassifiedDataset, Dataset
+from training.data.cases import Instances, files_sha256
 from training.evaluation.answers import labels_of
 
 
@@ -42,10 +43,40 @@ def unseen_by(model: Model, held_out: Sequence[Collection[str]]) -> dict[str, Mo
     return {name: member for member, names in pairs for name in names}
 
 
-def has_learned_from(model: Model, *data: str | Path) -> bool:
-    """Whether a model was trained on the data at one of these paths."""
-    own = model.bundle.card.provenance.recipe.get("data")
-    return bool(own) and Path(str(own)).resolve() in [Path(path).resolve() for path in data]
+def notes_on_training(model: Model, dataset: Dataset | ClassifiedDataset) -> Iterator[str]:
+    """What a reader should know of a model that may have learned from what it is scored on."""
+    what = "data" if isinstance(dataset, Dataset) else "images"
+    reference, own = model.bundle.reference, _data_of(model)
+    learned = has_learned_from(model, dataset)
+    if learned:
+        yield (
+            f"{reference} was trained on these {what}: scores on what it has seen say little about "
+            f"new {what}"
+        )
+    elif learned is None:
+        yield (
+            f"{reference} was trained with --data {own}, a relative path: if that led to these "
+            f"{what}, scores on what it has seen say little about new {what}"
+        )
+
+
+def has_learned_from(model: Model, dataset: Dataset | ClassifiedDataset) -> bool | None:
+    """Whether a model was trained on these data, by their files or their path.
+
+    Returns:
+        None if only a relative path says so, as the same one may lead to other data.
+    """
+    own, files = _data_of(model), model.bundle.card.provenance.files_sha256
+    if files and files == files_sha256(dataset.fingerprint()):
+        return True
+    if not own or Path(own).resolve() not in (Path(dataset.data).resolve(), dataset.root.resolve()):
+        return False
+    return Path(own).is_absolute() or None
+
+
+def _data_of(model: Model) -> str:
+    """What ``--data`` was; empty if the card does not say it."""
+    return str(model.bundle.card.provenance.recipe.get("data") or "")
 
 
 def find_models(

@@ -16,8 +16,8 @@ from training.data.cases import Case
 from training.data.stacks import LIMITS
 from training.engine.recipe import first_epochs
 from training.evaluation.answers import answered
-from training.evaluation.evaluator import read_matched, trained_note
-from training.evaluation.models import unseen_by
+from training.evaluation.evaluator import read_matched
+from training.evaluation.models import notes_on_training, unseen_by
 from training.evaluation.segmentation import Evaluation, evaluate
 from training.evaluation.summary import (
     REGIONS,
@@ -97,7 +97,8 @@ def training_report(
     subset, evaluation = dataset.subset(unseen), None
     if subset.cases:
         evaluation = evaluate(subset, [model], seed=seed, members=unseen)
-        own = [n for n in evaluation.summary.notes if n != trained_note(model.bundle.reference)]
+        known = {*notes_on_training(model, subset)}
+        own = [note for note in evaluation.summary.notes if note not in known]
         told = held_out_note(evaluation.summary.cases, "case", len(held_out))
         summary = evaluation.summary.model_copy(update={"notes": (told, *own)})
         evaluation = replace(evaluation, summary=summary)

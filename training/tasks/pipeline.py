@@ -17,7 +17,8 @@ from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.printing import print_line
 from caps_med.wording import counted
-from training.data import Dataset
+from training.data import ClassifiedDataset, Dataset
+from training.data.cases import files_sha256
 from training.data.check.check import by_code
 from training.data.interface import TrainingData, TrainingSource
 from training.engine import distributed
@@ -197,6 +198,7 @@ def publish_trained(
         prepared.repository, request.name, trained, recipe, request.command,
         prepared.statement, request.candidate, trials,
         [fold.read_recipe(task.recipe) for fold in folds] if len(trained) > 1 else (),
+        _files_sha256(request.dataset),
     )  # fmt: skip
     if task.report is not None and not isinstance(request.dataset, LabelMapData):
         held_out = [source.held_out for _, source in trained]
@@ -205,6 +207,13 @@ def publish_trained(
         except KeyboardInterrupt:
             raise ReportStopped(bundle) from None
     return bundle
+
+
+def _files_sha256(dataset: TrainingData) -> str:
+    """By which images with labels or classes are recognized; empty for other data."""
+    if isinstance(dataset, Dataset | ClassifiedDataset):
+        return files_sha256(dataset.fingerprint())
+    return ""
 
 
 def _statement(request: TrainRequest, labels: Mapping[int, str]) -> Statement:

@@ -36,6 +36,7 @@ def publish(
     candidate: bool = False,
     trials: Sequence[Mapping[str, Any]] = (),
     recipes: Sequence[Recipe] = (),
+    files_sha256: str = "",
 ) -> Bundle:
     """Write a network, or those of a cross-validation as one `Ensemble`, with held-out scores.
 
@@ -48,6 +49,7 @@ def publish(
         trials: of the search that found the recipe.
         recipes: of each network its own, where they may differ: one that started again may be
             another network.
+        files_sha256: of the data; see `training.data.cases.files_sha256`.
 
     Returns:
         The new version; or the newest one if it is the same model, as after resuming a finished
@@ -63,7 +65,9 @@ def publish(
         own = recipes or [recipe] * len(trained)
         specs = [of.network_spec(on) for of, (_, on) in zip(own, trained, strict=True)]
         network, spec = _ensemble([each for each, _ in trained], recipe, specs)
-    card = _card(recipe, spec, trained, scores, command, statement or Statement(), trials)
+    card = _card(
+        recipe, spec, trained, scores, command, statement or Statement(), trials, files_sha256
+    )
     return _write(repository, name, network.cpu(), card, candidate)
 
 
@@ -155,6 +159,7 @@ def _card(
     command: str,
     statement: Statement,
     trials: Sequence[Mapping[str, Any]],
+    files_sha256: str,
 ) -> ModelCard:
     network, source = trained[0]
     held_out = {f"held-out {k}": v for k, v in scores.items() if k != "score"}
@@ -173,6 +178,7 @@ def _card(
                 seed=recipe.seed,
                 recipe=recipe.model_dump(mode="json"),
                 trials=[dict(trial) for trial in trials],
+                files_sha256=files_sha256,
             ),
         }
     )

@@ -30,6 +30,7 @@ from tests.classifiers import NETWORKS, classifier_card, write_classifiers
 from tests.conftest import tiny_card, write_tiny
 from tests.training.data.classified_files import Digits, class_folders, digits, findings_folders
 from training.cli import evaluate as command
+from training.data.cases import files_sha256
 from training.data.classified import ClassifiedDataset, open_classified
 from training.evaluation.classification.evaluate import evaluate_classification
 from training.evaluation.classification.measures import (
@@ -280,17 +281,28 @@ def test_a_model_is_not_compared_with_itself(data: Path, repository: Path) -> No
 def test_scores_on_the_training_images_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By whatever path: trained on ``--data data``, it is scored on that folder."""
-    findings_folders(tmp_path / "data", digits(9, kinds=3), digits(24, kinds=3, start=9))
-    shutil.rmtree(tmp_path / "data" / "test")
-    card = classifier_card(NETWORKS["tiny-cnn"])
-    seen = card.provenance.model_copy(update={"recipe": {"data": "data"}})
-    write_tiny(tmp_path / "models", "seen", card.model_copy(update={"provenance": seen}))
+    """By whatever path; trained on ``--data data``, it may have been on such a folder elsewhere."""
+    data = tmp_path / "data"
+    findings_folders(data, digits(9, kinds=3), digits(24, kinds=3, start=9))
+    shutil.rmtree(data / "test")
+    card, home = classifier_card(NETWORKS["tiny-cnn"]), tmp_path / "models"
+    files = files_sha256(open_classified(data).fingerprint())
+    for name, path, known in (
+        ("moved", "before", files), ("same", str(data), ""), ("relative", "data", "0" * 64),
+        ("other", str(tmp_path / "else"), "0" * 64),
+    ):  # fmt: skip
+        update = {"recipe": {"data": path}, "files_sha256": known}
+        seen = card.provenance.model_copy(update=update)
+        write_tiny(home, name, card.model_copy(update={"provenance": seen}))
     monkeypatch.chdir(tmp_path)
-    found = evaluate_classification(
-        open_classified(tmp_path / "data"), [caps_med.load_model("seen", tmp_path / "models")]
-    )
-    assert any("seen@1 was trained on these images" in note for note in found.summary.notes)
+    models = [caps_med.load_model(name, home) for name in ("moved", "same", "relative", "other")]
+    notes = evaluate_classification(open_classified(Path("data")), models).summary.notes
+    told = [note for note in notes if "was trained" in note]
+    assert [note.split(":")[0] for note in told] == [
+        "moved@1 was trained on these images",
+        "same@1 was trained on these images",
+        "relative@1 was trained with --data data, a relative path",
+    ]
 
 
 def of_patients(folder: Path, names: Sequence[str]) -> ClassifiedDataset:

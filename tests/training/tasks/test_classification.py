@@ -35,6 +35,7 @@ from caps_med.preprocessing import PicturePreprocessing
 from tests.images.dicom_files import dataset, encoded, placed
 from tests.training.data.classified_files import Digits, class_folders, digits, idx
 from training.cli.train import train as train_commands
+from training.data.cases import files_sha256
 from training.data.classified import ClassifiedSource, load_classified, open_classified
 from training.data.classified.arrays import read_array
 from training.engine.loop import LossNotFinite
@@ -199,6 +200,7 @@ def test_folds_become_one_model(data: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(network(image), members.mean(0))
     assert not torch.equal(members[0], members[1])
     model, images = Model(bundle), open_classified(data)
+    assert bundle.card.provenance.files_sha256 == files_sha256(images.fingerprint())
     with (tmp_path / "runs" / "digits" / "cases.csv").open() as file:
         rows = {row["case"]: row for row in csv.DictReader(file)}
     assert rows.keys() == {image.name for image in images.of("train")}

@@ -24,7 +24,7 @@ from training.evaluation.classification.measures import (
     measured,
 )
 from training.evaluation.classification.reconstructions import Reconstruction, reconstructions
-from training.evaluation.models import has_learned_from, refuse_twice
+from training.evaluation.models import notes_on_training, refuse_twice
 from training.evaluation.statistics import (
     ENOUGH_ANSWERS,
     Estimate,
@@ -353,8 +353,8 @@ def _notes(
         used = counted(len(images), "image")
         yield f"{dataset.name} has no test part: all of it was used, {used}"
     for model in models:
-        if not test and has_learned_from(model, dataset.data):
-            yield f"{model.bundle.reference} was trained on these images: its scores are too high"
+        if not test:
+            yield from notes_on_training(model, dataset)
     yield from confidence_notes([image.group for image in images])
 
 
