@@ -32,6 +32,8 @@ from caps_med.networks import (
     build_network,
 )
 from caps_med.preprocessing import PicturePreprocessing
+from tests.classifiers import NETWORKS, classifier_card
+from tests.conftest import write_tiny
 from tests.images.dicom_files import dataset, encoded, placed
 from tests.training.data.classified_files import Digits, class_folders, digits, idx
 from training.cli.train import train as train_commands
@@ -189,6 +191,24 @@ def test_a_loss_that_is_looked_at_later_still_names_the_images_of_its_step(
         trained(data, tmp_path, steps=4)
     assert len(steps) == 4
     assert not (tmp_path / "runs" / "digits" / "checkpoint.pt").exists()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_training_that_starts_from_a_model_has_its_network(
+    name: str, data: Path, tmp_path: Path
+) -> None:
+    """Also its size: the pictures of the data have 8 x 8 pixels."""
+    card = classifier_card(NETWORKS[name])
+    write_tiny(tmp_path / "models", "first", card)
+    request = TrainRequest(
+        "classification", open_classified(data), "later", {"seed": 0, "start_from": "first"},
+        models=tmp_path / "models", runs=tmp_path / "runs",
+    )  # fmt: skip
+    prepared = prepare(request, Console(quiet=True))
+    spec = prepared.recipe.network_spec(prepared.source)
+    wanted = {"activation": "softmax", "decoder": True} | card.network.arguments
+    assert spec.name == card.network.name
+    assert spec.arguments == {k: wanted[k] for k in spec.arguments} | {"out_channels": 10}
 
 
 def test_folds_become_one_model(data: Path, tmp_path: Path) -> None:

@@ -167,6 +167,16 @@ def test_transposed_convolutions_are_smoothed_in_the_last_epochs(
     assert isinstance(generator, CapsPix2Pix) and generator.upsampling == "smoothed"
 
 
+@pytest.mark.parametrize("network", ["capspix2pix", "capspix2pix-plain", "pix2pix", "spade"])
+def test_the_network_of_a_card_has_its_name_in_recipes(
+    network: str, axon_source: Source, axons: Path
+) -> None:
+    chosen = recipe(axons, network=network)
+    found = SynthesisRecipe.values_of(chosen.network_spec(axon_source))
+    assert found["network"] == network
+    assert {getattr(chosen, name) for name in found} == {*found.values()}
+
+
 def test_only_what_is_smoothed_from_the_start_begins_transposed(
     axon_source: Source, axons: Path
 ) -> None:

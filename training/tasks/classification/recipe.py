@@ -57,6 +57,8 @@ RECONSTRUCTION = 0.392
 #: iterations of EM instead of three: through a third one the gradients of two batches have nothing
 #: to do with each other before training (``docs/results/classification.md``).
 SMALL_MATRIX_CAPSULES = {"width": 64, "types": [8, 16, 16], "iterations": 2}
+#: Arguments of a network that follow from the data and from other values of the recipe.
+FOLLOWING = ("in_channels", "out_channels", "image_size", "activation", "decoder")
 #: Defaults that depend on the network.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -168,6 +170,23 @@ class ClassificationRecipe(Recipe):
         if self.iterations:
             arguments["iterations"] = self.iterations
         return NetworkSpec(name=NETWORKS[self.network], arguments=arguments)
+
+    @classmethod
+    def values_of(cls, spec: NetworkSpec) -> Mapping[str, Any]:
+        """Its name here, its arguments, and what pictures it takes."""
+        name = next((name for name, known in NETWORKS.items() if known == spec.name), None)
+        if name is None:
+            return {}
+        own = {k: v for k, v in spec.arguments.items() if k not in FOLLOWING}
+        taken = {"size": "image_size", "channels": "in_channels"}
+        values: dict[str, Any] = {
+            "network": name,
+            "arguments": own,
+            "preparation": {k: spec.arguments[v] for k, v in taken.items() if v in spec.arguments},
+        }
+        if "decoder" in spec.arguments:
+            values["reconstruction_weight"] = RECONSTRUCTION if spec.arguments["decoder"] else 0.0
+        return values
 
     def completed(self, source: ClassifiedSource) -> Self:
         """With the steps of an epoch, and the precision.

@@ -285,6 +285,18 @@ class SynthesisRecipe(CropRecipe):
         }
         return NetworkSpec(name="CapsPix2Pix", arguments=arguments)
 
+    @classmethod
+    def values_of(cls, spec: NetworkSpec) -> Mapping[str, Any]:
+        """Its name here, width and length of z; noise and upsampling may be others."""
+        plain = spec.arguments.get("capsules", True) is False
+        capsules = "capspix2pix-plain" if plain else "capspix2pix"
+        names = {"CapsPix2Pix": capsules, "Pix2Pix": "pix2pix", "SPADE": "spade"}
+        if spec.name not in names:
+            return {}
+        shared = {"atoms", "noise_size"} & spec.arguments.keys()
+        own = {name: spec.arguments[name] for name in shared}
+        return {"network": names[spec.name], **own}
+
     def completed(self, source: Source) -> SynthesisRecipe:
         """See `Recipe.completed`: with or without fibres, as in the data, the share of epochs with
         transposed convolutions, and the number of samples that are validated.
