@@ -408,7 +408,6 @@ def _requested(task: str, options: Mapping[str, Any]) -> TrainRequest:
         CapsMedError: options exclude each other, or the data cannot be opened.
     """
     from caps_med.bundles.metadata import checked_statement
-    from training.data import REGISTERED
     from training.engine.recipe import merged
     from training.tasks.opening import Understanding, open_data
     from training.tasks.overrides import read_overrides
@@ -432,11 +431,7 @@ def _requested(task: str, options: Mapping[str, Any]) -> TrainRequest:
                 options["binary"], instances, options["labels"], options["channels"], ignored
             )
         )
-    if options.get("individuals") is not None and options["data"] not in REGISTERED:
-        raise InvalidParameter(
-            f"--individuals: drawn from tissue probabilities, which {options['data']} lacks; "
-            f"leave it out, or choose --data {' or '.join(REGISTERED)}"
-        )
+    _refuse_without_effect(options)
     first = not (options["resume"] and not options.get("tune", 0))
     return TrainRequest(
         task=task,
@@ -548,6 +543,26 @@ def _train_side_by_side(request: TrainRequest, trials: int, cluster: str | None)
     from training.cluster.folds import train_folds_together
 
     return train_folds_together(request, str(cluster), console)
+
+
+def _refuse_without_effect(options: Mapping[str, Any]) -> None:
+    """Refuse what the data or other options leave no use for.
+
+    Raises:
+        InvalidParameter: one is given.
+    """
+    from training.data import REGISTERED
+
+    if options.get("individuals") is not None and options["data"] not in REGISTERED:
+        raise InvalidParameter(
+            f"--individuals: drawn from tissue probabilities, which {options['data']} lacks; "
+            f"leave it out, or choose --data {' or '.join(REGISTERED)}"
+        )
+    if options.get("validation") is not None and options.get("folds"):
+        raise InvalidParameter(
+            "--validation and --folds exclude each other, as each fold holds out its own images: "
+            "leave one out"
+        )
 
 
 def _refuse_image_options(options: Mapping[str, Any]) -> None:

@@ -244,6 +244,15 @@ def test_folds_become_one_model(data: Path, tmp_path: Path) -> None:
     assert spec.temperature != fit_temperature(scores[0], classes[0])
 
 
+def test_folds_leave_no_share_to_choose(data: Path, tmp_path: Path) -> None:
+    """It was ignored."""
+    options = ("--data", str(data), "--name", "x", "--runs", str(tmp_path / "runs"))
+    given = ["classification", *options, "--folds", "3", "--validation", "0.2"]
+    answer = CliRunner().invoke(train_commands, given)
+    assert "--validation and --folds exclude each other" in str(answer.exception)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_uneven_classes_are_weighted(tmp_path: Path) -> None:
     found = digits(300, kinds=2)
     kept = np.concatenate([np.flatnonzero(found.classes == 0), np.flatnonzero(found.classes)[:20]])
