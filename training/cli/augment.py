@@ -108,6 +108,8 @@ def augment(
         raise InvalidParameter(
             "--test: only used with --train-segmenter; add that option, or leave --test out"
         )
+    if test is not None:
+        check_out_folder(out, test)
     if epochs is not None and model is not None:
         raise InvalidParameter(
             "--epochs: only used where a generator is trained; leave --epochs or --model out"

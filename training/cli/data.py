@@ -198,6 +198,8 @@ def labels(
     for name in ("tolerance", "symmetries"):
         if like is None and is_given(context, name):
             raise InvalidParameter(f"--{name}: only used with --like; leave it out")
+    if like is not None:
+        check_out_folder(out, like)
     check_new_folder(out)
     if like is None:
         maker = LabelMaker(seed, None, None, size=size)

@@ -499,6 +499,17 @@ def test_epochs_of_a_generator_that_is_given_are_refused(tmp_path: Path) -> None
     assert "--epochs: only used where a generator is trained" in str(result.exception)
 
 
+def test_nothing_is_written_into_the_test_images(tmp_path: Path) -> None:
+    """A continued run would have taken them for images to test on."""
+    app = typer.Typer()
+    command.register(app)
+    (tmp_path / "test").mkdir()
+    given = ["--data", str(tmp_path / "in"), "--out", str(tmp_path / "test" / "out")]
+    more = ["--count", "1", "--train-segmenter", "--test", str(tmp_path / "test")]
+    result = CliRunner().invoke(app, [*given, *more])
+    assert "lies inside the data, which are never changed" in str(result.exception)
+
+
 def test_each_label_map_is_read_once_for_discovery_and_check(compared: Compared) -> None:
     assert compared.discoveries == {"axons": 1, "out": 1}
     real = sorted((compared.data / "labels").iterdir())

@@ -137,15 +137,16 @@ def test_images_with_classes_have_no_label_maps_to_understand(
     ("options", "told"),
     [
         (["--like", "{pictures}", "--size", "64"], "--size: new label maps have the sizes of"),
+        (["--like", "{pictures}", "--out", "{pictures}/new"], "lies inside the data"),
         (["--kind", "axons", "--tolerance", "0.1"], "--tolerance: only used with --like"),
         (["--kind", "axons", "--symmetries", "all"], "--symmetries: only used with --like"),
     ],
 )
-def test_what_new_label_maps_would_ignore_is_refused(
+def test_what_new_label_maps_would_ignore_or_change_is_refused(
     options: list[str], told: str, pictures: Path, tmp_path: Path
 ) -> None:
     given = [word.format(pictures=pictures) for word in options]
     out = tmp_path / "new"
     answer = CliRunner().invoke(app, ["data", "labels", "--count", "1", "--out", str(out), *given])
     assert told in str(answer.exception)
-    assert not out.exists()
+    assert not out.exists() and not (pictures / "new").exists()
