@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +94,20 @@ def test_the_validation_part_of_the_data_is_the_one_held_out(tmp_path: Path) -> 
     (folder / "test").rename(folder / "val")
     source = load_classified(open_classified(folder), tmp_path / "store", PICTURES, 0.5, 0)
     assert source.held_out == {n for n in source.names if n.startswith("val/")}
+
+
+def test_other_processes_open_the_pictures_where_they_are(tmp_path: Path) -> None:
+    """Every fold on a cluster was sent a copy of them."""
+    dataset = open_classified(idx(tmp_path, digits(40), digits(10, start=40)))
+    large = PicturePreprocessing(size=(64, 64))
+    source = load_classified(dataset, tmp_path / "store", large, 0.2, 0)
+    assert len(source.training) == 30  # which is kept with the source
+    sent = pickle.dumps(source)
+    assert len(sent) < source.pictures.nbytes / 5
+    found = pickle.loads(sent)  # noqa: S301 - our own
+    np.testing.assert_array_equal(found.pictures, source.pictures)
+    assert found.training_name(0) == source.training_name(0)
+    assert found.folds(2)[0].held_out == source.folds(2)[0].held_out
 
 
 def test_runs_beside_the_classes_are_none(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -91,6 +91,19 @@ class ClassifiedSource:
     description: str
     seed: int = 0
     given_folds: tuple[frozenset[str], ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For other processes, which open the file of the pictures: they may be many gigabytes."""
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        if isinstance(self.pictures, np.memmap):
+            state["pictures"] = Path(str(self.pictures.filename))
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """See `__getstate__`."""
+        vars(self).update(state)
+        if isinstance(file := state["pictures"], Path):
+            vars(self)["pictures"] = np.load(file, mmap_mode="r")
 
     @cached_property
     def training(self) -> Pictures:
