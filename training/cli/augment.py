@@ -24,7 +24,7 @@ from training.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from training.augment import Result
+    from training.augment import AugmentConfig, Result
 
 console = Terminal()
 
@@ -147,6 +147,7 @@ def augment(
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise InvalidParameter(f"{where}: {reason(first)}") from error
+    _refuse_unused(config)
     try:
         with shown_by(progress_bar):
             result = augmented(config, out, models, console)
@@ -154,6 +155,23 @@ def augment(
         print_line(console, f"stopped; continue with: {config.command}")
         raise typer.Exit(INTERRUPTED) from None
     _print(result, out)
+
+
+def _refuse_unused(config: AugmentConfig) -> None:
+    """Refuse values of a training that there is none of.
+
+    Raises:
+        InvalidParameter: there are some.
+    """
+    for name, untrained, fix in (
+        ("generator", config.model is not None, "or --model"),
+        ("judge", config.judge_model is not None, "or --judge"),
+        ("segmenter", not config.train_segmenter, "or add --train-segmenter"),
+    ):
+        if untrained and getattr(config, name):
+            raise InvalidParameter(
+                f"--set {name}...: only used where a {name} is trained; leave it out, {fix}"
+            )
 
 
 def _print(result: Result, out: Path) -> None:

@@ -499,6 +499,20 @@ def test_epochs_of_a_generator_that_is_given_are_refused(tmp_path: Path) -> None
     assert "--epochs: only used where a generator is trained" in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("value", "option"),
+    [("generator.steps", "--model"), ("judge.steps", "--judge"), ("segmenter.steps", "")],
+)
+def test_values_of_what_is_not_trained_are_refused(value: str, option: str, tmp_path: Path) -> None:
+    app = typer.Typer()
+    command.register(app)
+    given = ["--data", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--count", "1"]
+    chosen = [option, "axons"] if option else []
+    result = CliRunner().invoke(app, [*given, *chosen, "--set", f"{value}=5"])
+    name = value.partition(".")[0]
+    assert f"only used where a {name} is trained; leave it out, or" in str(result.exception)
+
+
 def test_nothing_is_written_into_the_test_images(tmp_path: Path) -> None:
     """A continued run would have taken them for images to test on."""
     app = typer.Typer()
