@@ -269,7 +269,9 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
         if _prepared_as_asked(dataset) and dims in (None, _dims_of(card)):
             overrides = merged({"preparation": _cut_as(card)}, overrides)
         dims = dims or _dims_of(card)
-        values.update(task.recipe.values_of(card.network))
+        found = task.recipe.values_of(card.network)
+        if overrides.get("network") in (None, found.get("network")):  # another one is refused
+            values.update(found)
         values.update(task.continued.get(device.type, {}))
     planned = task.plan(dataset, device, dims, plane_of(overrides))
     recipe = build_recipe(task.recipe, [planned, values, _with_dims(request, overrides)])

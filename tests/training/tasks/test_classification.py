@@ -244,6 +244,20 @@ def test_folds_become_one_model(data: Path, tmp_path: Path) -> None:
     assert spec.temperature != fit_temperature(scores[0], classes[0])
 
 
+def test_a_training_does_not_start_from_another_network(data: Path, tmp_path: Path) -> None:
+    """What the model's network has is nothing to complain about in the one that is asked for."""
+    write_tiny(tmp_path / "models", "first", classifier_card(NETWORKS["tiny-matrix"]))
+    for network, name in (("capsnet", "CapsNet"), ("cnn", "ConvNet")):
+        request = TrainRequest(
+            "classification", open_classified(data), network,
+            {**TINY, "network": network, "start_from": "first"},
+            models=tmp_path / "models", runs=tmp_path / "runs",
+        )  # fmt: skip
+        told = rf"a different one \(MatrixCapsules where {name} is trained\)"
+        with pytest.raises(InvalidParameter, match=told):
+            train(request, Console(quiet=True))
+
+
 def test_folds_leave_no_share_to_choose(data: Path, tmp_path: Path) -> None:
     """It was ignored."""
     options = ("--data", str(data), "--name", "x", "--runs", str(tmp_path / "runs"))
