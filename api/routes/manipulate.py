@@ -53,16 +53,21 @@ async def manipulate(
             "label; by default 0, of a classification model the class that it answers.",
         ),
     ] = None,
-    atom: Annotated[int, Form(ge=0)] = 0,
-    deltas: Annotated[str, Form(description="Comma-separated shifts.", max_length=1000)] = ",".join(
-        f"{delta:g}" for delta in DELTAS
-    ),
+    atom: Annotated[int | None, Form(ge=0, description="By default 0.")] = None,
+    deltas: Annotated[
+        str | None,
+        Form(
+            max_length=1000,
+            description="Comma-separated shifts; by default "
+            + ",".join(f"{delta:g}" for delta in DELTAS),
+        ),
+    ] = None,
     poses: Annotated[
         str | None,
         Form(
             max_length=LONGEST_POSES,
-            description="Of classification models, instead of image, atom and deltas: all atoms of "
-            "`capsule`, separated by commas; several poses by semicolons.",
+            description="Of classification models, instead of image, slice, region, atom and "
+            "deltas: all atoms of `capsule`, separated by commas; several poses by semicolons.",
         ),
     ] = None,
     slice: SliceIndex = None,
@@ -76,19 +81,26 @@ async def manipulate(
     """
     chosen = int(capsule) if capsule is not None and _NUMBER.fullmatch(capsule) else capsule
     if poses is not None:
+        _check_alone(atom=atom, deltas=deltas, slice=slice, region=region)
         return await _drawn(model, engine, asked, source, chosen, poses)
     forms = ["npz", "png", "json"]
     asked.form_of(forms)  # before anything is read
-    shifts = _numbers(deltas, "deltas", "-0.25,0,0.25")
+    shifts = list(DELTAS) if deltas is None else _numbers(deltas, "deltas", "-0.25,0,0.25")
     if source is None:
         raise InvalidParameter("send the part 'image', or 'poses' of a classification model")
     loaded = await engine.load(model)
     decoded, slice = looked_at(loaded, await source.decoded(engine, loaded), slice, region)
     work: Apply[Manipulation] = Apply(
-        lambda model: model.manipulator(decoded, slice)(chosen, atom, shifts),
+        lambda model: model.manipulator(decoded, slice)(chosen, atom or 0, shifts),
         lambda model: costs.manipulation(model, decoded, len(shifts)),
     )
     return await asked.answered(Work("manipulate", loaded, decoded, work, forms, encode))
+
+
+def _check_alone(**others: object) -> None:
+    """Refuse the parameters of an image beside poses, which need none."""
+    if given := [name for name, value in others.items() if value is not None]:
+        raise InvalidParameter(f"poses: take no {' and no '.join(given)}; leave one of them out")
 
 
 async def _drawn(

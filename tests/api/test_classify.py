@@ -218,6 +218,12 @@ def test_poses_are_drawn_without_an_image(service: TestClient, repository: Path)
         ({"poses": "0" + 15 * ",0", "capsule": "-1"}, "capsule=-1: must be from 0 to 2"),
         ({"poses": "0" + 15 * ",0", "capsule": "a"}, "label 'a' is not one of the model's class"),
         ({"poses": ";".join(["0" + 15 * ",0"] * 257), "capsule": "0"}, "257 poses: must be 1"),
+        ({"poses": "0", "capsule": "0", "atom": "0"}, "poses: take no atom"),
+        ({"poses": "0", "capsule": "0", "deltas": "0"}, "poses: take no deltas"),
+        (
+            {"poses": "0", "capsule": "0", "slice": "1", "region": "0,0,5,5"},
+            "take no slice and no region",
+        ),
         ({}, "send the part 'image'"),
     ],
 )
