@@ -132,8 +132,10 @@ def series_of(
     """DICOM files by folder and series, and those that are skipped with the reason.
 
     Pictures without a position, such as radiographs, are no volume together: each is by itself. So
-    is a file that cannot be read, whose error its case then shows.
+    is a file that cannot be read, whose error its case then shows. Of kind "labels", the images in
+    the folder of a DICOM SEG are skipped, as where one is read.
     """
+    segmented = {file.parent for file, header in files if kind == "labels" and _segments(header)}
     groups: dict[tuple[FileT, str], list[FileT]] = defaultdict(list)
     labels: dict[tuple[FileT, str], str] = {}
     single: list[Series[FileT]] = []
@@ -147,6 +149,8 @@ def series_of(
             skipped.append((file, "a DICOM segmentation"))
         elif other := _other_kind(str(header.get("SOPClassUID") or ""), kind):
             skipped.append((file, other))
+        elif file.parent in segmented and not _segments(header):
+            skipped.append((file, "an image beside a DICOM segmentation"))
         elif not header.get("ImagePositionPatient"):
             single.append(Series(file.parent, (file,), file.stem))
         else:
@@ -157,6 +161,11 @@ def series_of(
         Series(folder, tuple(group), labels[folder, uid]) for (folder, uid), group in groups.items()
     ]
     return [*series, *single], skipped
+
+
+def _segments(header: Header) -> bool:
+    """Whether a file is a DICOM SEG."""
+    return dicom_kinds.is_segmentation(str(header.get("SOPClassUID") or ""))
 
 
 def _other_kind(sop_class: str, kind: Kind) -> str:

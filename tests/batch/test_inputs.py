@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
-from pydicom.uid import DeflatedExplicitVRLittleEndian
+from pydicom.uid import DeflatedExplicitVRLittleEndian, SegmentationStorage
 
 from caps_med.batch import Case, Found, find_cases
 from caps_med.batch.cases import with_unambiguous_names
 from caps_med.batch.inputs import Skipped
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
-from tests.images.dicom_files import directory_file, slice_file, zipped_series
+from tests.images.dicom_files import directory_file, series_file, slice_file, zipped_series
 
 
 def picture(path: Path) -> Path:
@@ -210,6 +210,22 @@ def test_a_header_that_is_longer_than_what_is_read_first(deflated: bool, tmp_pat
         made.save_as(tmp_path / f"{number}")
     (case,) = find_cases([tmp_path]).cases
     assert len(case.files) == 2
+
+
+def test_of_label_maps_the_images_beside_a_dicom_seg_are_skipped(tmp_path: Path) -> None:
+    """As where that folder is read as one label map."""
+    for patient in ("a", "b"):
+        (tmp_path / patient).mkdir()
+        for number in range(2):
+            (tmp_path / patient / f"{number}.dcm").write_bytes(series_file(number, 2.5 * number))
+    segments = slice_file(Modality="SEG", SOPClassUID=SegmentationStorage, SeriesInstanceUID="2.3")
+    (tmp_path / "a/seg.dcm").write_bytes(segments)
+    assert names(find_cases([tmp_path])) == ["a", "b"]
+    found = find_cases([tmp_path], kind="labels")
+    assert names(found) == ["a/seg", "b"]
+    assert found.skipped == tuple(
+        Skipped(f"a/{number}.dcm", "an image beside a DICOM segmentation") for number in range(2)
+    )
 
 
 def test_channels_in_files_of_their_own_are_one_case(tmp_path: Path) -> None:
