@@ -32,6 +32,8 @@ Content = str | Path | bytes
 Progress = Callable[[dict[str, Any]], None]
 #: Seconds between two polls of a job.
 PAUSE = 0.5
+#: Seconds for which the job of a request that was interrupted is looked for, to cancel it.
+UNWANTED = 10.0
 #: Seconds of silence after which a stream of events is dead: the service sends a sign of life every
 #: 15 s.
 SILENCE = 45.0
@@ -337,15 +339,24 @@ class Client:
         wait: bool = False,
         progress: Progress | None = None,
     ) -> bytes:
-        answer = self._send(
-            "POST",
-            route("models", model, call),
-            files=_files(parts),
-            data=form,
-            params={} if format is None else {"format": format},
-            headers=_named({"Prefer": "respond-async"} if wait else {}),
-            repeatable=True,
-        )
+        headers = _named({"Prefer": "respond-async"} if wait else {})
+        files = _files(parts)
+        try:
+            answer = self._send(
+                "POST",
+                route("models", model, call),
+                files=files,
+                data=form,
+                params={} if format is None else {"format": format},
+                headers=headers,
+                repeatable=True,
+            )
+        except ServiceError:
+            raise
+        except BaseException:
+            if wait:
+                self._cancel_begun(headers)
+            raise
         if answer.status_code != httpx.codes.ACCEPTED:
             return answer.content
         # not its Location, which holds the path of a proxy as the client's own address does
@@ -370,6 +381,23 @@ class Client:
         with suppress(httpx.HTTPError, ServiceError):
             self._patiently("DELETE", url)
         return content
+
+    def _cancel_begun(self, named: Mapping[str, str]) -> None:
+        """Delete the job that a request without an answer has begun, if it has.
+
+        Args:
+            named: its headers.
+        """
+        end = time.monotonic() + UNWANTED
+        token = {"Idempotency-Key": named["Idempotency-Key"]}
+        with suppress(httpx.HTTPError):
+            while time.monotonic() < end:
+                found = self._http.get(route("inference-jobs"), headers=token, timeout=UNWANTED)
+                if found.is_success:
+                    self._http.delete(route("inference-jobs", found.json()["id"]))
+                if found.status_code != httpx.codes.CONFLICT:  # the service still reads it
+                    return
+                time.sleep(PAUSE)
 
     def _patiently(self, method: str, url: str, end: float = float("inf")) -> httpx.Response:
         """The answer to a request about a job, sent again as often as the service is busy or the

@@ -546,6 +546,23 @@ class TestClient:
                 client.segment(NAME, sliced, wait=True, progress=interrupt)
             assert held(server) == {}
 
+    def test_interrupting_it_before_the_job_is_known_cancels_it(
+        self, models: Path, sliced: bytes
+    ) -> None:
+        class Interrupted(httpx.HTTPTransport):
+            def handle_request(self, request: httpx.Request) -> httpx.Response:
+                answer = super().handle_request(request)
+                if request.method == "POST":
+                    answer.read()
+                    raise KeyboardInterrupt
+                return answer
+
+        with serve(models) as server, gated(server):
+            client = Client(server.address, transport=Interrupted())
+            with client, pytest.raises(KeyboardInterrupt):
+                client.segment(NAME, sliced, wait=True)
+            assert held(server) == {}
+
 
 def test_nothing_of_a_job_is_on_disk(
     models: Path, sliced: bytes, preloaded: Path, tmp_path: Path
