@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -14,6 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from api.cluster.serve import check_http
 from api.settings import Settings
 from tests.deployment.kuberay import SCHEMAS
 
@@ -56,6 +58,13 @@ def test_resources_of_kuberay(name: str) -> None:
     with pytest.raises(jsonschema.ValidationError, match="'rayStartParam' was unexpected"):
         jsonschema.validate(misspelt, schema)
     assert cluster_of(document)["authOptions"] == {"mode": "token"}
+
+
+def test_replicas_accept_how_long_serve_waits() -> None:
+    """They do not start with a Serve that ends requests before the service does."""
+    serve = yaml.safe_load(documents("rayservice.yaml")[0]["spec"]["serveConfigV2"])
+    options = {"request_timeout_s": None, **serve["http_options"]}  # Ray's default
+    check_http(SimpleNamespace(**options), Settings())
 
 
 def test_what_the_pods_of_a_cluster_share() -> None:
