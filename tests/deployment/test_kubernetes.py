@@ -23,6 +23,8 @@ FOLDER = Path(__file__).parents[2] / "docker" / "kubernetes"
 CHART = FOLDER / "chart"
 #: Strictly: with unknown fields refused.
 VERSION = "1.37"
+#: Of KubeRay's operator, however it is installed.
+OPERATOR = {"app.kubernetes.io/component": "kuberay-operator"}
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -73,6 +75,15 @@ def test_what_the_pods_of_a_cluster_share() -> None:
     _, policy = documents("network.yaml")
     others = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
     assert [rule["ports"] for rule in others] == [[{"protocol": "TCP", "port": 8000}]]
+    (inside,) = (rule["from"] for rule in policy["spec"]["ingress"] if "from" in rule)
+    (job,) = documents("rayjob.yaml")
+    for labels in (  # of the operator by Helm and by Kustomize, and of the pod that submits a job
+        {"app.kubernetes.io/name": "kuberay-operator", **OPERATOR},
+        {"app.kubernetes.io/name": "kuberay", **OPERATOR},
+        {"batch.kubernetes.io/job-name": job["metadata"]["name"]},
+    ):
+        selected = [one["podSelector"]["matchLabels"].items() for one in inside]
+        assert any(one <= labels.items() for one in selected), labels
     for name in ("rayservice.yaml", "rayjob.yaml"):
         (document,) = documents(name)
         for template in templates(cluster_of(document)):
