@@ -36,6 +36,25 @@ def test_what_is_mounted_is_there(compose: dict[str, Any]) -> None:
             assert source in compose["volumes"]
 
 
+def test_the_user_of_the_containers_may_write_to_their_volumes(compose: dict[str, Any]) -> None:
+    """A volume whose folder is not in the image belongs to root; the token to who has made it."""
+    (made,) = re.findall(r"chown capsmed (.*)", (DOCKER / "Dockerfile").read_text())
+    nodes = [one for one in compose["services"].values() if one["image"] == "caps-med-scale"]
+    mounted = {volume.split(":")[1] for node in nodes for volume in node["volumes"]}
+    assert mounted == set(made.split())
+    commands = re.findall("^#   (.*)", (FOLDER / "compose.yaml").read_text(), re.MULTILINE)
+    begun = [command.split()[0] for command in commands]
+    assert begun == ["openssl", "sudo", "docker", "docker"]  # no container starts without it
+    assert commands[1].startswith("sudo chown 10001 docker/cluster/token")
+
+
+def test_jobs_reach_the_dashboard(compose: dict[str, Any]) -> None:
+    """It listens on its own machine alone, unless it is told otherwise."""
+    services = compose["services"]
+    assert services["jobs"]["environment"]["CAPS_MED_JOBS_RAY"] == "http://head:8265"
+    assert "--dashboard-host=0.0.0.0" in services["head"]["command"]
+
+
 def test_only_the_edge_and_grafana_are_published_and_only_here(compose: dict[str, Any]) -> None:
     published = {
         name: port
