@@ -12,6 +12,7 @@ export interface Job {
 /** A job of this tab: what it segments, with which model, and the idempotency key that it was asked for with; `id` once it is known. */
 export interface Left { name: string; model: string; token: string; id?: string }
 
+const ACCEPTED = 202;
 const OVER = ['succeeded', 'failed'];
 const SLOT = 'caps-med-job';
 const PAUSE = 1; // seconds before what was interrupted, or is not there yet, is asked for again
@@ -65,7 +66,12 @@ async function begunAndFollowed(path: string, fields: object, what: Pick<Left, '
   const left: Left = { ...what, token: newToken() };
   remember(left); // the page may be reloaded before the answer, for which the whole file has to arrive
   try {
-    left.id = await idOf(post(`${path}&async`, fields, signal, keyed(left)));
+    const answer = await post(`${path}&async`, fields, signal, keyed(left));
+    if (answer.status !== ACCEPTED) { // a service that only infers has no jobs, and answers at once
+      forget(left);
+      return answer;
+    }
+    left.id = await idOf(answer);
   } catch (error) {
     if (signal.aborted) void begun(left, AbortSignal.timeout(NOT_WANTED)).then(drop, () => undefined);
     if (signal.aborted || !isSilence(error)) forget(left); // else the service may have got it
@@ -92,7 +98,7 @@ function forget({ token }: Left): void {
   held.get(token)?.close();
   held.delete(token);
 }
-const idOf = async (answer: Promise<Response>): Promise<string> => ((await (await answer).json()) as Job).id;
+const idOf = async (answer: Response | Promise<Response>): Promise<string> => ((await (await answer).json()) as Job).id;
 const drop = (id: string) => call(`${JOBS}/${id}`, { method: 'DELETE' }).catch(() => undefined);
 
 /** The job that was asked for, by a request whose answer was lost, once the service has read that. */

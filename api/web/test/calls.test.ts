@@ -16,7 +16,7 @@ describe('a job', () => {
     const answer = (path: string, method: string): Response => {
       if (method === 'POST') {
         posts += 1;
-        return Response.json({ id: String(posts) });
+        return Response.json({ id: String(posts) }, { status: 202 });
       }
       if (Number(/jobs\/(\d+)/.exec(path)?.[1]) <= lost) return Response.json(LOST, { status: 404 });
       if (path.endsWith('/result')) return new Response('the label map');
@@ -29,6 +29,15 @@ describe('a job', () => {
     return { answer: result, said, posts };
   }
 
+  it('that a service does not have is answered at once', async () => {
+    const notes = new Map<string, string>();
+    const [getItem, setItem, removeItem] = [(name: string) => notes.get(name) ?? null, notes.set.bind(notes), notes.delete.bind(notes)];
+    vi.stubGlobal('sessionStorage', { getItem, setItem, removeItem });
+    vi.stubGlobal('fetch', vi.fn(async () => new Response('the label map')));
+    const answer = await later('v1/x?format=zip', {}, { name: 'a.nii', model: 'm' }, new AbortController().signal, () => undefined);
+    expect(await answer.text()).toBe('the label map');
+    expect(notes.size).toBe(0);
+  });
   it('that a restart of the service has lost is sent once more', async () => {
     const { answer, said, posts } = await followed(1);
     expect([answer, posts]).toEqual(['the label map', 2]);
@@ -47,7 +56,7 @@ describe('a job', () => {
       signal?.throwIfAborted();
       if (method === 'POST') {
         posts += 1;
-        return Response.json({ id: String(posts) });
+        return Response.json({ id: String(posts) }, { status: 202 });
       }
       return path.includes('/1') ? new Promise((found) => { answer = found; }) : new Promise(() => undefined); // a slow service
     }));
