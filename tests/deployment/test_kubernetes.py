@@ -109,6 +109,12 @@ def test_settings_that_are_set_exist() -> None:
         assert name in known, place
 
 
+def test_replicas_of_the_chart_leave_jobs_and_projects_to_another_service() -> None:
+    """Which replica a request reaches is left to chance, and a job is in the memory of one."""
+    text = (CHART / "templates" / "deployment.yaml").read_text()
+    assert re.search(r'name: CAPS_MED_INFERENCE_ONLY\n +value: "true"', text)
+
+
 def test_the_command_of_the_batch_job_is_understood() -> None:
     from typer.testing import CliRunner
 
