@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from caps_med._version import __version__
@@ -13,7 +13,7 @@ from caps_med.batch.actions import Action
 from caps_med.batch.cases import Case, split_suffix, with_unambiguous_names
 from caps_med.batch.cluster import Cluster, run_on_cluster
 from caps_med.batch.inputs import Skipped, find_cases
-from caps_med.batch.places import place_of, sizes_in, store_errors
+from caps_med.batch.places import absolute, place_of, sizes_in, store_errors
 from caps_med.batch.records import Records
 from caps_med.batch.table import CaseResult, read_table, write_tables
 from caps_med.batch.workers import run_here, run_in_processes
@@ -145,7 +145,8 @@ def _run(
 
     try:
         if cluster is not None:
-            run_on_cluster(action, waiting, records, cluster, jobs, finish)
+            shared = replace(records, out=absolute(folder))
+            run_on_cluster(_from_any_folder(action), waiting, shared, cluster, jobs, finish)
         elif jobs is None or jobs == 1 or len(waiting) < 2:
             run_here(action, model, waiting, records, listener.step, finish)
         else:
@@ -158,6 +159,11 @@ def _run(
         records.tidy()
     records.clear()
     return BatchRun(tuple(results[i] for i in sorted(results)), found.skipped)
+
+
+def _from_any_folder(action: Action) -> Action:
+    """The action for the processes of a cluster, which run where Ray was started on their node."""
+    return action if action.models is None else replace(action, models=action.models.absolute())
 
 
 def _check_folder(folder: Place, inputs: Sequence[str | Place], may_hold: bool) -> None:

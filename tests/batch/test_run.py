@@ -17,16 +17,20 @@ import pytest
 
 import caps_med
 from caps_med.batch import (
+    Action,
     BatchRun,
     Case,
     CaseResult,
     ClassifyFiles,
+    Cluster,
     FeatureFiles,
     SegmentFiles,
     SynthesizeFiles,
+    run,
     run_batch,
 )
 from caps_med.batch.records import Records
+from caps_med.batch.workers import CaseListener, Numbered, run_here
 from caps_med.errors import InvalidParameter, LayerNotFound, UnsupportedFormat, WrongTask
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Model
@@ -222,6 +226,32 @@ def test_outputs_are_not_written_through_links(
     assert {result.case for result in run.failed} == {"broken", "sub/v"}
     assert "is a link, through which no outputs are written" in str(run.failed[1].error)
     assert list(outside.iterdir()) == []
+
+
+def test_paths_below_the_working_folder_on_a_cluster(
+    models: Path, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes of a cluster run in the folder in which Ray was started on their node."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    def on_a_node(
+        action: Action, cases: Sequence[Numbered], records: Records, _cluster: Cluster,
+        _jobs: int | None, finish: CaseListener,
+    ) -> None:  # fmt: skip
+        done: list[tuple[int, CaseResult]] = []
+        monkeypatch.chdir(elsewhere)
+        run_here(action, action.load(), cases, records, lambda *_: None, lambda *o: done.append(o))
+        monkeypatch.chdir(tmp_path)
+        for one in done:
+            finish(*one)
+
+    monkeypatch.setattr(run, "run_on_cluster", on_a_node)
+    monkeypatch.chdir(tmp_path)
+    action = SegmentFiles("tiny-segmentation", Path(os.path.relpath(models)))
+    run_batch(action, [scans.relative_to(tmp_path)], "out", cluster=Cluster())
+    assert files_of(tmp_path / "out") == OUTPUTS
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_an_interruption_keeps_what_is_done(
