@@ -206,7 +206,8 @@ class Jobs:
         _ = options.interpretation  # before anything is unpacked
 
         def asked_for(job: Job) -> Job:
-            if (job.task, job.name, job.options) != (task, name, options):
+            given = None if job.uploaded else job.data
+            if (job.task, job.name, job.options, given) != (task, name, options, data):
                 raise InvalidParameter(KEY_REUSED)
             return job
 

@@ -79,6 +79,8 @@ def test_two_requests_with_one_key_that_come_at_once(
     assert first["id"] == again["id"]
     with pytest.raises(ServiceError, match="Idempotency-Key"):
         client.train("segmentation", "another", archive, token=once, **TINY)
+    with pytest.raises(ServiceError, match="Idempotency-Key"):
+        client.train("segmentation", "one", data="discs", token=once, **TINY)
     client.cancel(first["id"])
 
 
