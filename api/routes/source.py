@@ -80,6 +80,10 @@ async def optional_source(
         raise InvalidParameter("image: send a file or name a series of an archive, not both")
     if archive is None or study is None or series is None:
         raise InvalidParameter("archive, study and series: must be given together")
+    if choice.series is not None:
+        raise InvalidParameter(
+            "?series=: is of an upload; the part 'series' names that of an archive: leave one out"
+        )
     return Source((), SeriesReference(archive, study, series), Choice(volume=choice.volume))
 
 

@@ -182,6 +182,9 @@ class TestRequests:
         ):
             answer = http.post(path, files=files, data=data)
             assert answer.status_code == 422 and said in answer.json()["detail"], said
+        named = {**series, "series": SERIES}
+        answer = http.post(f"{path}?series={SERIES}", data=named)
+        assert answer.status_code == 422 and "leave one out" in answer.json()["detail"]
 
 
 def test_an_archive_needs_its_scope(filled: Orthanc, models: Path, tmp_path: Path) -> None:
