@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -80,9 +81,10 @@ def import_segcaps(
     from caps_med.importers import publish, read_segcaps
 
     repository = _repository(models, name)
-    if not (percentiles or window[0] < window[1]):
+    if not (percentiles or -math.inf < window[0] < window[1] < math.inf):
         raise InvalidParameter(
-            f"--window {window[0]:g} {window[1]:g}: the second number must be larger than the first"
+            f"--window {window[0]:g} {window[1]:g}: the second number must be larger than the "
+            "first, and both finite"
         )
     scale = Normalization() if percentiles else Normalization(window=window)
     imported = read_segcaps(file, variant)

@@ -188,11 +188,12 @@ def test_nothing_is_written_on_failure(
         "--image-size '256': must be HEIGHTxWIDTH",
         *("import", "capspix2pix", generator_file, "--image-size", "256", *common),
     )
-    refused(
-        InvalidParameter,
-        "--window 5 5: the second number must be larger than the first",
-        *("import", "segcaps", segcaps_file, "--window", "5", "5", *common),
-    )
+    for window in (("5", "5"), ("-inf", "5"), ("5", "inf"), ("nan", "5")):
+        refused(
+            InvalidParameter,
+            f"--window {' '.join(window)}: the second number must be larger than the first, and",
+            *("import", "segcaps", segcaps_file, "--window", *window, *common),
+        )
     refused(
         InvalidParameter,
         "model name 'No Name'",
