@@ -51,10 +51,13 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "constant_image": ("warning", "an image with the same value everywhere"),
     "duplicate": ("warning", "the same image in two cases"),
     "rare_class": ("warning", "a class in only one case or with very few voxels"),
-    "unlearned_class": ("warning", "a class in held-out cases alone, which is not learned"),
+    "unlearned_class": (
+        "warning",
+        "a class that only held-out cases contain, and that is therefore not learned",
+    ),
     "absent_label": (
         "warning",
-        "a label with a name, or an id of what is not labelled, that no label map holds",
+        "a named label, or the id of unlabelled voxels, that no label map contains",
     ),
     "many_classes": ("warning", "very many labels, as in instance label maps"),
     "grey_in_colour": ("warning", "grey images saved in colour, among images with real colours"),
@@ -63,7 +66,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
         "warning",
         "the label 255 among others, or one called ignore, which often means 'not labelled'",
     ),
-    "sides": ("warning", "labels that differ in nothing but the side on which they lie"),
+    "sides": ("warning", "labels that differ only in the side on which they lie"),
     "too_few": (
         "warning",
         "only one case: a part of it is held out, which says little about other images",
