@@ -37,7 +37,8 @@ def register(app: typer.Typer) -> None:
 def list_models(as_json: AsJson = False, models: Models = None) -> None:
     """List all models, each in the version that its name refers to.
 
-    Of many labels and scores the first are listed; `caps-med models show` and --json give all.
+    If there are many, only the first labels and scores are listed; `caps-med models show` and
+    --json give all of them.
 
     Example: caps-med models list
     """

@@ -86,7 +86,7 @@ def segment(
         typer.Option(
             help="fp32 or bf16. With bf16, convolutions are computed in bfloat16, which changes "
             "about one label in 1000. It saves time on GPUs, and on processors with bfloat16 for "
-            "models whose channels are no multiples of 16."
+            "models whose numbers of channels are not multiples of 16."
         ),
     ] = "fp32",
     tta: Annotated[
@@ -116,8 +116,8 @@ def segment(
         bool,
         typer.Option(
             "--disagreement",
-            help="Also segment mirrored copies of the image, and with each network of an "
-            "ensemble; write where the results differ to OUT_disagreement.",
+            help="Also segment mirrored copies of the image, and the image with each network of "
+            "an ensemble; write where the results differ to OUT_disagreement.",
         ),
     ] = False,
     seg_type: Annotated[

@@ -98,7 +98,7 @@ def augment(
 ) -> None:
     """Make many labelled images from few: train a generator, draw label maps, synthesize, judge.
 
-    Images in which the judge does not find their label map again are dropped. To continue an
+    Images in which the judge does not recover the label map are dropped. To continue an
     interrupted run, give the same command again.
 
     Example: caps-med augment --data DIR --out more --count 100

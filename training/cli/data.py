@@ -67,8 +67,8 @@ def check_data(
 ) -> None:
     """Show what a folder of labelled or classified images contains, and everything wrong with it.
 
-    Every file is read once, and none is changed. The exit status is 1 if there are errors, with
-    which a model cannot be trained.
+    Every file is read once, and none is changed. The exit status is 1 if there are errors, which
+    prevent training.
 
     Example: caps-med data check DIR --out report
     """

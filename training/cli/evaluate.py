@@ -74,7 +74,7 @@ def evaluate(
         ),
     ] = None,
     images: Annotated[
-        int, typer.Option(help="For a synthesis model: number of images of each label map.", min=1)
+        int, typer.Option(help="For a synthesis model: number of images per label map.", min=1)
     ] = 4,
     models: Models = None,
     seed: Annotated[

@@ -72,8 +72,8 @@ Channels = Annotated[
 IgnoreLabel = Annotated[
     int | None,
     typer.Option(
-        help="Id in the label maps of what is not labelled: segmentation neither learns nor "
-        "scores it. By default the label that the data call ignore, as nnU-Net does.",
+        help="Id of unlabelled voxels in the label maps, which segmentation neither learns nor "
+        "scores. By default the label that the data call ignore, as in nnU-Net.",
         min=0,
     ),
 ]

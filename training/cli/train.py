@@ -72,7 +72,7 @@ Steps = Annotated[int | None, typer.Option(help="Optimizer steps per epoch.", mi
 Batch = Annotated[int | None, typer.Option(help="Crops per optimizer step.", min=1)]
 Crop = Annotated[
     int | None,
-    typer.Option(help="Edge length of a crop: a multiple of 8, for unet of 16.", min=32),
+    typer.Option(help="Edge length of a crop: a multiple of 8, or of 16 for unet.", min=32),
 ]
 
 
@@ -166,7 +166,8 @@ def segmentation(
         int,
         typer.Option(
             help="Cross-validate with this many folds, and publish their networks as one model. "
-            "If the data give as many (fold in a list, nnU-Net's splits_final.json), these.",
+            "If the data define as many (fold in a list, nnU-Net's splits_final.json), these are "
+            "used.",
             min=0,
         ),
     ] = 0,
@@ -232,7 +233,7 @@ def segmentation(
         list[str] | None,
         typer.Option(
             help="Names of the labels, such as 1=nucleus,2=membrane. May be repeated. With "
-            "--randomize, also what the ids stand for: a YAML file, or freesurfer-tissue."
+            "--randomize, also the meaning of the ids: a YAML file, or freesurfer-tissue."
         ),
     ] = None,
     code: Code = None,
@@ -249,7 +250,7 @@ def segmentation(
     license: License = None,
     candidate: Candidate = False,
 ) -> None:
-    """Train a segmentation network; what is not given is derived from the data and the machine.
+    """Train a segmentation network; values that are not given follow from the data and machine.
 
     Examples:
       caps-med train segmentation --data my-scans --name my-organ
@@ -348,7 +349,7 @@ def classification(
         int,
         typer.Option(
             help="Cross-validate with this many folds, and publish their networks as one model. "
-            "If the data give as many (fold in a list, nnU-Net's splits_final.json), these.",
+            "If a list of the data defines as many (fold), these are used.",
             min=0,
         ),
     ] = 0,
@@ -387,9 +388,9 @@ def classification(
     license: License = None,
     candidate: Candidate = False,
 ) -> None:
-    """Train a classification network; what is not given is derived from the data.
+    """Train a classification network; values that are not given follow from the data.
 
-    A part of the data that is named test is never used.
+    A test part of the data is never used.
 
     Examples:
       caps-med train classification --data /usr/share/datasets/fashion-mnist --name fashion

@@ -162,3 +162,12 @@ def test_generators_have_no_id_of_what_is_not_labelled(pictures: Path) -> None:
     options = ("--data", str(pictures), "--name", "mine", "--runs", str(pictures.parent / "runs"))
     answer = CliRunner().invoke(train, ["synthesis", *options, "--set", "ignored=1"])
     assert "ignored: there is no such value" in str(answer.exception)
+
+
+def test_folds_name_only_the_files_that_the_task_reads() -> None:
+    helps = {
+        task: CliRunner().invoke(train, [task, "--help"], env={"COLUMNS": "200"}).output
+        for task in ("segmentation", "classification")
+    }
+    assert "splits_final.json" in helps["segmentation"]
+    assert "splits_final.json" not in helps["classification"]
