@@ -578,6 +578,11 @@ def _refuse_image_options(options: Mapping[str, Any]) -> None:
             raise InvalidParameter(
                 f"--{name.replace('_', '-')} and --randomize exclude each other: leave one out"
             )
+    if options["workers"]:
+        raise InvalidParameter(
+            f"--workers {options['workers']}: no crops are prepared with --randomize, which draws "
+            "images where the network trains; leave one out"
+        )
 
 
 def _print_how_to_resume(run: Path, command: str) -> None:

@@ -151,6 +151,11 @@ def test_label_maps_alone_are_learned_as_a_whole(option: str, value: str, pictur
     assert f"--{option} and --randomize exclude each other" in str(answer.exception)
 
 
+def test_images_drawn_from_label_maps_leave_processes_nothing_to_prepare(pictures: Path) -> None:
+    answer = trained(pictures, "--randomize", "--workers", "2")
+    assert "--workers 2: no crops are prepared with --randomize" in str(answer.exception)
+
+
 def test_individuals_are_drawn_only_of_tissue_probabilities(pictures: Path) -> None:
     answer = trained(pictures, "--individuals", "0.3")
     assert f"which {pictures} lacks; leave it out, or choose --data mni152" in str(answer.exception)
