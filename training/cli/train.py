@@ -29,6 +29,7 @@ from training.cli.options import (
 
 if TYPE_CHECKING:
     from caps_med.bundles import Bundle
+    from training.data.interface import TrainingData
     from training.engine.run_folder import RunFolder
     from training.progress import Show
     from training.tasks.pipeline import TrainRequest
@@ -433,10 +434,13 @@ def _requested(task: str, options: Mapping[str, Any]) -> TrainRequest:
             )
         )
     _refuse_without_effect(options)
+    dataset = open_data(task, options["data"], understood)
+    if options.get("validation") is not None:
+        _refuse_share_of(dataset)
     first = not (options["resume"] and not options.get("tune", 0))
     return TrainRequest(
         task=task,
-        dataset=open_data(task, options["data"], understood),
+        dataset=dataset,
         name=options["name"],
         overrides={"seed": 0, **overrides} if first else overrides,
         dims=options.get("dims"),
@@ -563,6 +567,20 @@ def _refuse_without_effect(options: Mapping[str, Any]) -> None:
         raise InvalidParameter(
             "--validation and --folds exclude each other, as each fold holds out its own images: "
             "leave one out"
+        )
+
+
+def _refuse_share_of(dataset: TrainingData) -> None:
+    """Refuse a share to hold out of data that say themselves what is held out.
+
+    Raises:
+        InvalidParameter: they do.
+    """
+    from training.data.classified import ClassifiedDataset
+
+    if isinstance(dataset, ClassifiedDataset) and dataset.of("validation"):
+        raise InvalidParameter(
+            f"--validation: {dataset.data} has a validation part, which is held out; leave it out"
         )
 
 

@@ -267,6 +267,16 @@ def test_folds_leave_no_share_to_choose(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_validation_part_leaves_no_share_to_choose(tmp_path: Path) -> None:
+    """It was ignored."""
+    folder = class_folders(tmp_path / "data", digits(8, kinds=2), digits(4, kinds=2, start=8))
+    (folder / "test").rename(folder / "val")
+    options = ("--data", str(folder), "--name", "x", "--runs", str(tmp_path / "runs"))
+    answer = CliRunner().invoke(train_commands, ["classification", *options, "--validation", "0.2"])
+    assert f"--validation: {folder} has a validation part" in str(answer.exception)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_uneven_classes_are_weighted(tmp_path: Path) -> None:
     found = digits(300, kinds=2)
     kept = np.concatenate([np.flatnonzero(found.classes == 0), np.flatnonzero(found.classes)[:20]])
