@@ -109,13 +109,19 @@ def check_out_folder(out: Path, data: Path) -> None:
     """Refuse an output folder that cannot be written, before the work, or that lies in the data.
 
     Raises:
-        InvalidParameter: `out` lies inside the folder `data`, or is or lies below a file, or below
-            a folder that must not be written.
+        InvalidParameter: `out` lies inside the folder `data`, or is that of the list `data`, or is
+            or lies below a file, or below a folder that must not be written.
     """
     if data.is_dir() and out.resolve().is_relative_to(data.resolve()):
         raise InvalidParameter(
             f"--out {out}: lies inside the data, which are never changed; name a folder outside "
             f"{data}"
+        )
+    listed = data.is_file() and data.suffix.lower() in (".csv", ".json")
+    if listed and out.resolve() == data.resolve().parent:
+        raise InvalidParameter(
+            f"--out {out}: holds the list of the data, {data.name}, which a file of the result may "
+            "replace; name another folder"
         )
     _check_writable(out)
 

@@ -441,6 +441,14 @@ def test_the_data_are_left_as_they_are(discs: Path, repository: Path) -> None:
     assert not (discs / "report").exists()
 
 
+def test_a_list_is_not_replaced_by_the_results(tmp_path: Path, repository: Path) -> None:
+    """They have a table of the same name."""
+    (tmp_path / "cases.csv").write_text("image,label\n")
+    answer = run("--model", "tiny", "--data", tmp_path / "cases.csv", "--out", tmp_path, "--models",
+                 repository)  # fmt: skip
+    assert "holds the list of the data, cases.csv" in str(answer.exception)
+
+
 @pytest.mark.parametrize("below", ["", "report"])
 def test_a_file_is_no_folder_for_the_report(
     below: str, discs: Path, repository: Path, tmp_path: Path
