@@ -14,6 +14,7 @@ from training.evaluation.classification.evaluate import (
     OVERALL,
     ClassificationEvaluation,
     ClassificationSummary,
+    confidence_notes,
     evaluate_classification,
 )
 from training.evaluation.models import unseen_by
@@ -103,7 +104,8 @@ def training_report(
     if unseen:
         chosen = replace(dataset, images=unseen)
         evaluation = evaluate_classification(chosen, [model], members=members)
-        notes = (held_out_note(len(unseen), "image", len(held_out)),)
+        told = held_out_note(len(unseen), "image", len(held_out))
+        notes = (told, *confidence_notes([image.group for image in unseen]))
         summary = evaluation.summary.model_copy(update={"notes": notes})
         parts = _evaluated(replace(evaluation, summary=summary))
         write_results(evaluation.rows, summary, path.parent)

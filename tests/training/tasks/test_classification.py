@@ -277,6 +277,13 @@ def test_a_validation_part_leaves_no_share_to_choose(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_report_on_few_images_says_that_they_are_few(tmp_path: Path) -> None:
+    trained(class_folders(tmp_path / "data", digits(40, kinds=2), digits(4, kinds=2)), tmp_path)
+    report = (tmp_path / "runs" / "digits" / "report.html").read_text()
+    assert "measured on the 4 images held out" in report
+    assert "only 4 images: intervals mean little" in report
+
+
 def test_uneven_classes_are_weighted(tmp_path: Path) -> None:
     found = digits(300, kinds=2)
     kept = np.concatenate([np.flatnonzero(found.classes == 0), np.flatnonzero(found.classes)[:20]])
