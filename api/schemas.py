@@ -49,6 +49,10 @@ class ModelSummary(BaseModel):
         examples=[2],
     )
     size_bytes: int = Field(description="Size of the weights' file.")
+    ensemble: bool = Field(
+        default=False,
+        description="Whether it averages several networks; a training cannot start from these.",
+    )
     warnings: list[str] = Field(
         default=[], description="Why newer versions do not answer.", examples=[[]]
     )
@@ -73,6 +77,7 @@ class ModelSummary(BaseModel):
             refine=card.refine,
             tta_views=card.tta_views,
             size_bytes=bundle.weights.stat().st_size if bundle.weights.is_file() else 0,
+            ensemble=card.is_ensemble,
             warnings=list(warnings),
         )
 

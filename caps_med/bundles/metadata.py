@@ -346,6 +346,11 @@ class ModelCard(Statement):
         return str(pictures or self.preprocessing)
 
     @property
+    def is_ensemble(self) -> bool:
+        """Whether its network averages several."""
+        return self.network.name.endswith("Ensemble")
+
+    @property
     def input_channels(self) -> int:
         """Channels of the image that a segmentation network takes, without neighbouring slices."""
         arguments = self.network.arguments

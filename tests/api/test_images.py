@@ -191,6 +191,7 @@ def test_models_tell_what_their_cards_show(client: TestClient) -> None:
     assert card["license"] == "Apache-2.0" and "MNI152" in card["data"]
     assert "skull-stripped" in card["input_description"]
     assert card["size_bytes"] > 2_000_000
+    assert not card["ensemble"]
     assert set(models["tiny-segmentation"]["colors"]) == {"0", "2", "7"}
 
 

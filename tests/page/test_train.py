@@ -86,6 +86,23 @@ def test_what_the_form_offers_and_takes(opened: Callable[..., Page]) -> None:
         assert field.evaluate(SAID) == [True, ""]
 
 
+def test_ensembles_are_nothing_to_start_from(opened: Callable[..., Page]) -> None:
+    page = opened("train")
+    choice = page.locator("#train [name=start_from]")
+    expect(choice).to_contain_text("brain-t1-tissue")
+
+    def answered(route: Route) -> None:
+        found = route.fetch().json()
+        for model in found["models"]:
+            model["ensemble"] = model["name"] == "brain-t1-tissue"
+        route.fulfill(json=found)
+
+    page.route("**/v1/models", answered)
+    page.reload()
+    expect(choice).to_contain_text("axon-segmentation")
+    expect(choice).not_to_contain_text("brain-t1-tissue")
+
+
 def test_a_field_that_does_not_fit_is_shown(opened: Callable[..., Page]) -> None:
     """Also one in details that were closed again."""
     page = opened("train")

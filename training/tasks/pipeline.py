@@ -22,6 +22,7 @@ from training.data.cases import files_sha256
 from training.data.check.check import by_code
 from training.data.interface import TrainingData, TrainingSource
 from training.engine import distributed
+from training.engine.initial import model_to_start_from
 from training.engine.recipe import Recipe, check_taken, merged
 from training.engine.run_folder import RunFolder
 from training.randomization.data import LabelMapData
@@ -265,7 +266,7 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
     dims, values = request.dims or dims_of(overrides), dict[str, Any]()
     device = distributed.device()
     if model := request.overrides.get("start_from"):
-        card = ModelRepository(request.models).find(model).card
+        card = model_to_start_from(model, request.models).card
         if _prepared_as_asked(dataset) and dims in (None, _dims_of(card)):
             overrides = merged({"preparation": _cut_as(card)}, overrides)
         dims = dims or _dims_of(card)

@@ -9,6 +9,8 @@ export interface Model {
   description: string; input_description: string; data: string; license: string; size_bytes: number;
   /** What refines its answers unless asked not to. */
   refine: string | null;
+  /** Whether it averages several networks, from which no training can start. */
+  ensemble: boolean;
   /** Views over which test-time augmentation averages; 1 where it refuses that. */
   tta_views: number;
 }

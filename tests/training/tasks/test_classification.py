@@ -17,7 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import caps_med
-from caps_med.bundles import Bundle
+from caps_med.bundles import Bundle, NetworkSpec
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, write_image
@@ -256,6 +256,20 @@ def test_a_training_does_not_start_from_another_network(data: Path, tmp_path: Pa
         told = rf"a different one \(MatrixCapsules where {name} is trained\)"
         with pytest.raises(InvalidParameter, match=told):
             train(request, Console(quiet=True))
+
+
+def test_a_training_does_not_start_from_an_ensemble(data: Path, tmp_path: Path) -> None:
+    """It has no weights of one network."""
+    card, tiny = classifier_card(NETWORKS["tiny-matrix"]), NETWORKS["tiny-matrix"].name
+    members = {"network": tiny, "members": 2, "arguments": card.network.arguments}
+    spec = NetworkSpec(name="ClassificationEnsemble", arguments=members)
+    write_tiny(tmp_path / "models", "folds", card.model_copy(update={"network": spec}))
+    request = TrainRequest(
+        "classification", open_classified(data), "next", {**TINY, "start_from": "folds"},
+        models=tmp_path / "models", runs=tmp_path / "runs",
+    )  # fmt: skip
+    with pytest.raises(InvalidParameter, match="start_from=folds: the model is an ensemble, and"):
+        train(request, Console(quiet=True))
 
 
 def test_folds_leave_no_share_to_choose(data: Path, tmp_path: Path) -> None:
