@@ -66,12 +66,17 @@ class UNet(SegmentationNetwork):
 
     @sample_by_sample
     def features(self, image: Tensor) -> Tensor:
-        """See `SegmentationNetwork.features`: what MONAI's last convolution takes."""
-        taken: list[Tensor] = []
-        last = self.unet.get_submodule("final_conv")
-        with last.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0])):
-            self.unet(image)
-        return taken[0]
+        """See `SegmentationNetwork.features`: what MONAI's last convolution takes.
+
+        Not by a hook, which would also take what other threads compute meanwhile.
+        """
+        maps = [self.unet.get_submodule("conv_0")(image)]
+        for scale in range(1, 5):
+            maps.append(self.unet.get_submodule(f"down_{scale}")(maps[-1]))
+        found: Tensor = maps.pop()
+        for scale in range(4, 0, -1):
+            found = self.unet.get_submodule(f"upcat_{scale}")(found, maps.pop())
+        return found
 
     def check(self, image: Tensor) -> None:
         """See `CapsuleNetwork.check`."""

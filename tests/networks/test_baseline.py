@@ -36,6 +36,21 @@ def test_unet_has_no_capsules_and_takes_multiples_of_sixteen() -> None:
         network(torch.zeros(1, 1, 17, 16))
 
 
+def test_features_are_those_of_the_image_while_another_one_is_computed() -> None:
+    """As by another thread."""
+    network = UNet(features=SMALL).eval()
+    image, other = torch.rand(2, 1, 1, 32, 48)
+
+    def meanwhile(*_: object) -> None:
+        handle.remove()
+        network.features(other)
+
+    with torch.no_grad():
+        expected = network.features(image)
+        handle = network.unet.get_submodule("down_1").register_forward_hook(meanwhile)
+        torch.testing.assert_close(network.features(image), expected, atol=0, rtol=0)
+
+
 @pytest.mark.parametrize("size", [(16, 16), (16, 16, 16)])
 def test_unet_refuses_an_image_of_one_coarsest_position(size: tuple[int, ...]) -> None:
     network = UNet(len(size), features=SMALL)
