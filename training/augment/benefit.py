@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict
 from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
 from caps_med.wording import counted
-from training.augment.config import SEGMENTER, AugmentConfig
-from training.augment.models import AugmentRun, dice_on, started
+from training.augment.config import AugmentConfig
+from training.augment.models import AugmentRun, dice_on, segmenter_values, started
 from training.data import Dataset, Source, load_source, open_dataset
 from training.data.prepare import StoredSamples
 from training.data.samples import Sample
@@ -125,7 +125,8 @@ def _recipe(run: AugmentRun) -> SegmentationRecipe:
 
     config, dataset = run.config, run.parts.dataset
     planned = plan_for(dataset, distributed.device(), "2d", plane_of(config.segmenter))
-    overrides = {"data": dataset.data, "seed": config.seed, **SEGMENTER, **config.segmenter}
+    values = segmenter_values(run, config.segmenter)
+    overrides = {"data": dataset.data, "seed": config.seed, **values}
     recipe = build_recipe(SegmentationRecipe, [planned, overrides])
     assert isinstance(recipe, SegmentationRecipe)  # noqa: S101 - of this task
     return recipe
@@ -145,7 +146,7 @@ def _train_and_test(
     if not repository.versions(name):
         if resume := started(folder):  # after a restart, or with less memory, it is another one
             recipe = folder.read_recipe(SegmentationRecipe)
-        network, _ = train_segmentation(source, recipe, folder, resume)
+        network, _ = train_segmentation(source, recipe, folder, resume, models=run.models)
         became = folder.read_recipe(SegmentationRecipe)
         publish(repository, name, [(network, source)], became, run.config.command)
     return {"dice": dice_on(Model(repository.find(f"{name}@1")), test)}

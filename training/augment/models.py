@@ -23,6 +23,7 @@ from caps_med.networks.ensemble import Ensemble
 from training.augment.config import GENERATOR, SEGMENTER, AugmentConfig, AugmentFolder
 from training.augment.split import Parts
 from training.data import Dataset, load_source
+from training.engine.initial import model_to_start_from
 from training.engine.run_folder import RunFolder
 from training.evaluation.dice import mean_dice
 from training.evaluation.evaluator import matched_label, naming
@@ -58,13 +59,24 @@ class AugmentRun:
 
 
 def check_given(run: AugmentRun) -> None:
-    """Check that the given models are of the right task and know the labels of the data.
+    """Check that the given models are of the right task and know the labels of the data, and that
+    those to start from are there.
 
     Raises:
         WrongTask: a generator and a segmenter are needed.
         InvalidInput: one does not know a label.
+        ModelNotFound: there is no such model to start from.
+        InvalidParameter: it is an ensemble.
     """
     config = run.config
+    for part, overrides, task in (
+        ("generator", config.generator, "synthesis"),
+        ("judge", config.judge, "segmentation"),
+        ("segmenter", config.segmenter, "segmentation"),
+    ):
+        if model := overrides.get("start_from"):
+            _given(run, f"--set {part}.start_from:", model, task)
+            model_to_start_from(model, run.models)
     for option, reference, task in (
         ("--model", config.model, "synthesis"),
         ("--judge", config.judge_model, "segmentation"),
@@ -111,7 +123,7 @@ def train_judge(run: AugmentRun) -> Mapping[str, Any]:
     if config.judge_model is None:
         folds = min(FOLDS, len({one.case.grouped for one in run.parts.originals.maps}))
         folds = folds if folds > 1 else 0
-        overrides = {**SEGMENTER, "seed": config.seed, **config.judge}
+        overrides = {"seed": config.seed, **segmenter_values(run, config.judge)}
         bundle = _train(run, "segmentation", "judge", overrides, folds)
         dice = _held_out_dice(run, bundle, folds)
     else:
@@ -127,6 +139,15 @@ def train_judge(run: AugmentRun) -> Mapping[str, Any]:
         else config.threshold,
         "given": config.threshold is not None,
     }
+
+
+def segmenter_values(run: AugmentRun, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What is asked for, else `SEGMENTER`; of a model to start from, its network."""
+    if not (model := asked.get("start_from")):
+        return {**SEGMENTER, **asked}
+    usual = {k: v for k, v in SEGMENTER.items() if k not in ("network", "features")}
+    network = model_to_start_from(model, run.models).card.network
+    return {**usual, **SegmentationRecipe.values_of(network), **asked}
 
 
 def threshold_of(dice: list[float]) -> float:
@@ -198,6 +219,7 @@ def _train(
         dims="2d",
         folds=folds,
         models=models,
+        first_models=ModelRepository(run.models).root,
         runs=run.folder.runs,
         command=run.config.command,
     )

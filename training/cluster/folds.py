@@ -48,7 +48,7 @@ def _members(prepared: Prepared) -> list[Member]:
     return [
         Member(
             request.task, source, prepared.recipe, request.folder.fold(number).path, Path.cwd(),
-            request.models, request.workers,
+            request.started_from, request.workers,
         )
         for number, source in enumerate(sources, start=1)
     ]  # fmt: skip

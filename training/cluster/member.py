@@ -30,7 +30,7 @@ class Member:
         source: what it is trained on.
         folder: of the run, relative to `home`.
         home: where the paths of the data begin.
-        models: the model repository.
+        models: the repository of the model to start from.
         workers: processes that prepare crops.
     """
 

@@ -89,7 +89,8 @@ def _member(prepared: Prepared, folder: TrialsFolder, trial: Trial) -> Member:
     assert isinstance(planned, SegmentationRecipe) and isinstance(source, Source)  # noqa: S101 - by the command
     recipe = recipe_of(planned, trial.values, request.overrides, source)
     run = folder.run(trial.number).path
-    return Member(request.task, source, recipe, run, Path.cwd(), request.models, request.workers)
+    models, workers = request.started_from, request.workers
+    return Member(request.task, source, recipe, run, Path.cwd(), models, workers)
 
 
 def _tuner(members: Sequence[Member], folder: TrialsFolder, resume: bool) -> Tuner:

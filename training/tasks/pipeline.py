@@ -48,6 +48,7 @@ class TrainRequest:
         dims: ``2d``, ``2.5d`` or ``3d``; None follows from the model to start from, or the data.
         folds: folds of a cross-validation; 0 trains a single network.
         models: the model repository; None is the default one.
+        first_models: that of the model to start from; None is `models`.
         runs: folder for checkpoints.
         resume: continue from the last checkpoint.
         workers: processes that prepare crops.
@@ -63,12 +64,18 @@ class TrainRequest:
     dims: str | None = None
     folds: int = 0
     models: Path | None = None
+    first_models: Path | None = None
     runs: Path = Path("runs")
     resume: bool = False
     workers: int = 0
     command: str = ""
     statement: Statement | None = None
     candidate: bool = False
+
+    @property
+    def started_from(self) -> Path | None:
+        """The repository of the model to start from."""
+        return self.first_models or self.models
 
     @property
     def folder(self) -> RunFolder:
@@ -266,7 +273,7 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
     dims, values = request.dims or dims_of(overrides), dict[str, Any]()
     device = distributed.device()
     if model := request.overrides.get("start_from"):
-        card = model_to_start_from(model, request.models).card
+        card = model_to_start_from(model, request.started_from).card
         if _prepared_as_asked(dataset) and dims in (None, _dims_of(card)):
             overrides = merged({"preparation": _cut_as(card)}, overrides)
         dims = dims or _dims_of(card)
@@ -331,7 +338,7 @@ def train_one(prepared: Prepared, source: TrainingSource, folder: RunFolder) -> 
     if resume:  # after a restart, or with less memory, each fold has another one
         recipe = folder.read_recipe(prepared.task.recipe)
     network, _ = prepared.task.train(
-        source, recipe, folder, resume, request.workers, request.models
+        source, recipe, folder, resume, request.workers, request.started_from
     )
     return network
 

@@ -31,7 +31,7 @@ from caps_med.drafts import draft_of
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Kind, MedicalImage, Normalization, read_image
 from caps_med.networks import SegCaps
-from tests.conftest import disc, tiny_card, write_tiny
+from tests.conftest import disc, tiny_binary, tiny_card, write_tiny
 from tests.training.axons import write_axons
 from tests.training.forked import killed_when, start, succeeds
 from training.augment import AugmentConfig, AugmentFolder, Result, augment
@@ -45,7 +45,7 @@ from training.augment.benefit import (
     summarized,
 )
 from training.augment.intensity import Scale
-from training.augment.models import AugmentRun, threshold_of
+from training.augment.models import AugmentRun, segmenter_values, threshold_of
 from training.augment.split import split
 from training.cli import augment as command
 from training.data import load_source, open_dataset
@@ -658,6 +658,39 @@ def test_the_segmenter_is_planned_for_slices_of_the_chosen_plane(tmp_path: Path)
     assert recipe.preparation is not None
     assert recipe.preparation.spacing_mm == (5.0, 1.0)
     assert recipe.crop == 48
+
+
+def test_trainings_start_from_models_of_the_given_repository(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    """Only the models of the run itself, and built-in ones, were found."""
+    write_tiny(tmp_path / "models", "own", tiny_binary("UNet", "axon"))
+    few = {"epochs": 1, "steps": 1, "batch_size": 1, "start_from": "own"}
+    parts: Any = SimpleNamespace(dataset=open_dataset(phantoms))
+    config = configured(phantoms, judge=few, segmenter=few)
+    run = AugmentRun(config, AugmentFolder(tmp_path / "out"), parts, tmp_path / "models", QUIET)
+    values = {"seed": 0, **segmenter_values(run, config.judge)}
+    judge = judging._train(run, "segmentation", "judge", values)
+    assert judge.path.is_relative_to(tmp_path / "out" / "models")
+    assert judge.card.network.name == "UNet"
+    assert judge.card.network.arguments["features"] == [4, 4, 8, 8, 8, 4]
+    assert _recipe(run).features == (4, 4, 8, 8, 8, 4)
+
+
+@pytest.mark.parametrize(
+    ("part", "model", "told"),
+    [
+        ("judge", "nope", "no model 'nope'"),
+        ("segmenter", "tiny-synthesis", "--set segmenter.start_from: tiny-synthesis: a model for"),
+    ],
+)
+def test_a_model_to_start_from_is_looked_for_before_anything_is_trained(
+    part: str, model: str, told: str, phantoms: Path, models: Path, tmp_path: Path
+) -> None:
+    config = configured(phantoms, **{part: {**TINY[part], "start_from": model}})
+    with pytest.raises(ValueError, match=told):
+        augment(config, tmp_path / "out", models, QUIET)
+    assert not (tmp_path / "out" / "models").exists()
 
 
 def test_a_picture_without_labels_in_its_right_fifth_says_nothing_of_the_judge(
