@@ -168,8 +168,8 @@ def _convolve(
     sizes = [stop - start for start, stop in window.box]
     # PyTorch asks for aligned memory, for which GNU's allocator takes no freed block of that size:
     # votes of layer after layer, which are as large, would each take memory of their own
-    result = torch.from_numpy(aligned((len(maps), *sizes, out_channels), source))
-    target = _with_planes(result).numpy()
+    result = aligned((len(maps), *sizes, out_channels), source)
+    target = result if result.ndim == 5 else result[:, None]
     added = _flat(weight.new_zeros(out_channels) if bias is None else bias)
     shifts = [
         first // axis.phases_out - start // axis.phases_in
@@ -184,7 +184,8 @@ def _convolve(
         blocks = _blocks(kernels)
         call = partial(convolve_tiles, source, kernels, added, target, *shared, blocks)
         thread_map(call, _parts(count, blocks[0]))
-    return result.movedim(-1, 1)
+    # no view of a tensor, which autograd would let nobody change
+    return torch.from_numpy(np.moveaxis(result, -1, 1))
 
 
 def _blocks(kernels: Array) -> tuple[int, int]:

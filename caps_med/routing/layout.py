@@ -28,9 +28,14 @@ def empty_votes(votes: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def empty_capsules(votes: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Uninitialized capsules ``[B, J, A, *S]``, each type channels last; see `empty_votes`."""
-    B, _, J, A, *S = votes.shape
-    return votes.new_empty(B, J, *S, A, dtype=dtype).movedim(-1, 2)
+    """Uninitialized capsules ``[B, J, A, *S]``, each type channels last; see `empty_votes`.
+
+    They are no view, which autograd would let nobody change in place.
+    """
+    B, _, *shape = votes.shape
+    order = (0, 1, *range(3, votes.ndim - 1), 2)
+    kind = dtype or votes.dtype
+    return torch.empty_permuted((B, *shape), order, dtype=kind, device=votes.device)
 
 
 def wide_dtype(tensor: Tensor) -> torch.dtype:

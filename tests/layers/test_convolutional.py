@@ -252,3 +252,22 @@ def test_kernels_ordered_as_their_maps_are_give_the_same(kind: str, spatial_dims
     assert grad is not None
     assert grad.is_contiguous(memory_format=last)
     torch.testing.assert_close(grad, layer.conv.weight.grad)
+
+
+@pytest.mark.parametrize("backend", ["numba", "eager", "plain"])
+@pytest.mark.parametrize("kind", ["conv", "deconv"])
+def test_capsules_and_votes_may_be_changed_in_place(kind: str, backend: str) -> None:
+    """As by a rectifier of PyTorch that works in place."""
+    torch.manual_seed(0)
+    layer = (
+        ConvCapsule(2, 3, 16, 2, 16, kernel_size=5)
+        if kind == "conv"
+        else DeconvCapsule(2, 3, 16, 2, 16)
+    )
+    capsules = torch.rand(1, 3, 16, 48, 48)
+    weight = layer.conv.weight
+    with use_backend(backend):
+        for compute in (layer, layer.votes):
+            (expected,) = torch.autograd.grad((2 * compute(capsules)).square().sum(), weight)
+            (found,) = torch.autograd.grad(compute(capsules).mul_(2).square().sum(), weight)
+            torch.testing.assert_close(found, expected)
