@@ -35,11 +35,12 @@ class InstanceNorm(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """``[B, C, *S]`` -> the same shape."""
-        if _is_channels_last(maps) and not _is_large(maps):
+        if maps.device.type != "cpu":
+            return self._of_each(maps)
+        # graphs are for any number of samples and positions
+        if not in_graph() and _is_channels_last(maps) and math.prod(maps.shape[2:]) <= _SUMMED:
             found = [self._of_one(one) for one in maps.split(1)]
             return found[0] if len(found) == 1 else torch.cat(found)
-        if maps.device.type != "cpu" or in_graph():
-            return self._of_each(maps)
         # one axis: of several, PyTorch reads the gradient of a single sample in the maps' layout,
         # whatever its own
         return self._of_each(maps.flatten(2)).view(maps.shape)
@@ -199,19 +200,13 @@ def conv_blocks(spatial_dims: int, *widths: int) -> nn.Sequential:
 
 
 def _is_channels_last(maps: Tensor) -> bool:
-    """Whether maps on a CPU are as convolutions by tiles leave them."""
+    """Whether maps are as convolutions by tiles leave them."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     return (
-        maps.device.type == "cpu"
-        and not is_transformed()
+        not is_transformed()
         and not maps.is_contiguous()
         and maps.is_contiguous(memory_format=formats[maps.ndim])
     )
-
-
-def _is_large(maps: Tensor) -> bool:
-    """Whether there are more positions than `_SUMMED`; graphs are for any number."""
-    return not in_graph() and math.prod(maps.shape[2:]) > _SUMMED
 
 
 def halved(maps: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule
-from caps_med.networks import build_network
+from caps_med.networks import ConvCaps, build_network
 from caps_med.networks.blocks import InstanceNorm
 from tests.contract.networks import (
     MappedCapsuleContract,
@@ -121,6 +121,27 @@ def test_a_single_position_is_normalized_to_the_offset() -> None:
     nn.init.constant_(norm.bias, 0.5)
     maps = torch.rand(3, 2, 1, 1, dtype=torch.float64)
     torch.testing.assert_close(norm(maps), torch.full_like(maps, 0.5))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_trace_of_normalization_takes_any_batch_and_learns(layout: torch.memory_format) -> None:
+    maps, norm = torch.randn(3, 4, 16, 16), InstanceNorm(4)
+    traced = torch.jit.trace(norm, maps[:2].contiguous(memory_format=layout))
+    torch.testing.assert_close(traced(maps), norm(maps))
+    one = maps[:1].contiguous(memory_format=layout).requires_grad_()
+    above = torch.randn_like(one).contiguous(memory_format=torch.channels_last)
+    (expected,) = torch.autograd.grad(norm(one), one, above)
+    (found,) = torch.autograd.grad(traced(one), one, above)
+    torch.testing.assert_close(found, expected)
+
+
+def test_an_export_takes_any_batch_also_channels_last() -> None:
+    network = ConvCaps(in_channels=2, atoms=2).eval()
+    images = torch.rand(3, 2, 16, 16)
+    given = images[:2].contiguous(memory_format=torch.channels_last)
+    sizes = ({0: torch.export.Dim("B")},)
+    program = torch.export.export(network, (given,), dynamic_shapes=sizes).module()
+    torch.testing.assert_close(program(images), network(images), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [(16, 16), (600, 600), (72, 72, 72)])
