@@ -67,6 +67,8 @@ class Learning:
     async def learn(self, project: Project, caller: Caller, options: Mapping[str, Any]) -> Round:
         """Begin a round: a training job that starts from the project's present model.
 
+        Where that is an ensemble, a single network is trained from the beginning.
+
         Args:
             options: epochs, steps and so on, as of a training job.
 
@@ -100,15 +102,16 @@ class Learning:
         seen = await to_thread.run_sync(self._labels_in, training)
         _check_labels(project, seen)
         labels = ",".join(f"{label}={name}" for label, name in project.foreground.items())
-        ours = {"start_from": project.model, "seed": project.seed, "labels": labels}
+        card = (await self._engine.bundle(project.model)).card
+        ours = {"seed": project.seed, "labels": labels}
+        if not card.is_ensemble:  # whose networks are several
+            ours["start_from"] = project.model
         if project.ignore_label in seen:
             ours["ignore_label"] = project.ignore_label
         chosen = Options.checked({**options, **ours})
 
-        channels = (await self._engine.bundle(project.model)).card.input_channels
-
         async def fill(folder: Path) -> list[str]:
-            given = (folder, training, self._images, self._annotations, channels)
+            given = (folder, training, self._images, self._annotations, card.input_channels)
             return await to_thread.run_sync(write_cases, *given)
 
         def begun(job: Job) -> Round:

@@ -26,7 +26,7 @@ SIZE = 256
 _NO_KERNELS = frozenset({
     "alias", "as_strided", "detach", "expand", "permute", "select", "slice", "split",
     "split_with_sizes", "squeeze", "transpose", "unbind", "unsqueeze", "view", "_unsafe_view",
-    "_reshape_alias", "empty", "empty_like", "empty_strided", "new_empty",
+    "_reshape_alias", "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
 })  # fmt: skip
 #: Of a convolution's arguments, its maps and its kernels.
 _CONVOLUTIONS = {"convolution": (0, 1), "convolution_backward": (1, 2)}

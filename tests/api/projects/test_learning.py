@@ -19,7 +19,7 @@ from skimage.io import imread
 from api.projects.evaluation import Scores, compared
 from api.projects.learning import held_out_of
 from api.projects.records import CANCELLED, Image, Project
-from caps_med.bundles import ModelRepository
+from caps_med.bundles import ModelRepository, NetworkSpec
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.jobs import wait_for
 from tests.api.projects.conftest import (
@@ -47,6 +47,25 @@ def annotated(client: httpx.Client, project: str, count: int) -> list[str]:
         put = client.put(f"{path}/labels", content=mask, headers={"If-Match": '"1"'})
         assert put.status_code == 200
     return paths
+
+
+@pytest.mark.slow
+def test_a_round_of_an_ensemble_trains_a_network_from_the_beginning(
+    client: httpx.Client, create: Create, own_models: Path
+) -> None:
+    card = tiny_binary("SegCaps", "disc")
+    network = {"network": "SegCaps", "members": 2, "arguments": dict(card.network.arguments)}
+    spec = NetworkSpec(name="Ensemble", arguments=network)
+    write_tiny(own_models, "discs-folds", card.model_copy(update={"network": spec}))
+    project = create(model="discs-folds", held_out="0.5")
+    annotated(client, project, 4)
+    begun = client.post(f"{project}/learn", data=TINY)
+    assert begun.status_code == 202, begun.text
+    until(lambda: finished(client, project))
+    one = last_round(client, project)
+    assert (one["state"], one["base"]) == ("finished", "discs-folds@1"), one
+    assert client.get(begun.headers["Location"]).json()["options"]["start_from"] is None
+    assert not ModelRepository(own_models).find(one["model"]).card.is_ensemble
 
 
 @pytest.mark.slow
