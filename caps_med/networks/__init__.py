@@ -1,4 +1,4 @@
-"""Capsule networks, and what they are compared with; `build_network` is the closed registry."""
+"""Capsule networks and their baselines; `build_network` is the closed registry."""
 
 from caps_med.networks.base import (
     CapsuleNetwork,

@@ -38,12 +38,13 @@ class CapsuleNetwork(nn.Module):
     Attributes:
         spatial_dims: 2 or 3.
         divisor: each spatial axis of the input must be a multiple of it.
-        normalizes_coarsest: whether it normalizes its coarsest maps, which must then have more than
-            one position: an input of `divisor` along every axis is too small.
+        normalizes_coarsest: whether the network normalizes its coarsest maps, which must then have
+            more than one position: an input of `divisor` along every axis is too small.
         layers: the capsule layers in order of computation.
-        lists_all: whether `layers` are nearly all that it computes; others have convolutions too.
-        unit_votes: numbers that the votes of its largest layer by unit routing take at once without
-            gradients, per position of the input; 0 without such layers.
+        lists_all: whether `layers` make up nearly all of the network; if not, it also has
+            convolutions.
+        unit_votes: numbers per input position that the votes of the largest layer with unit routing
+            occupy at once without gradients; 0 without such layers.
         whole_training_batches: whether samples of a batch see one another while training, as in
             batch normalization.
     """
@@ -58,13 +59,14 @@ class CapsuleNetwork(nn.Module):
 
     @property
     def explored(self) -> CapsuleNetwork:
-        """The network whose layers are shown: of an ensemble the first member."""
+        """The network whose layers are shown: for an ensemble, its first member."""
         return self
 
     @property
     def decoder_channels(self) -> float:
-        """Channels of the maps that its convolutional decoder, which is not among `layers`, holds
-        where they are largest, per position of the input; 0 without such a decoder.
+        """Channels per input position that the convolutional decoder holds at its peak.
+
+        The decoder is not among `layers`; 0 without one.
         """
         return 0.0
 
@@ -72,15 +74,15 @@ class CapsuleNetwork(nn.Module):
         """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation.
 
         Raises:
-            InvalidParameter: the network has none.
+            InvalidParameter: the network has no capsules.
         """
         raise InvalidParameter(f"{type(self).__name__} has no capsules to show")
 
     def check(self, *inputs: Any, **named: Any) -> None:  # noqa: ANN401 - each network has its own
-        """Refuse inputs that the network cannot take.
+        """Reject inputs that the network cannot process.
 
         Raises:
-            InvalidParameter: a shape is wrong; the message holds the one that is needed.
+            InvalidParameter: a shape is wrong; the message gives the required one.
         """
         raise NotImplementedError
 
@@ -115,15 +117,15 @@ class SegmentationNetwork(CapsuleNetwork):
         """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation.
 
         Raises:
-            InvalidParameter: the network has none.
+            InvalidParameter: the network has no capsules.
         """
         raise InvalidParameter(f"{type(self).__name__} has no capsules to show")
 
     def features(self, image: Tensor) -> Tensor:
-        """Maps ``[B, F, *S]``, of the image's size, from which the last layer makes the answer.
+        """Maps ``[B, F, *S]`` at image size, from which the last layer computes the output.
 
         Raises:
-            InvalidParameter: the network has none, as an ensemble.
+            InvalidParameter: the network has no such maps, for example an ensemble.
         """
         raise InvalidParameter(f"a {type(self).__name__} has no features of its own")
 
@@ -132,7 +134,7 @@ class SynthesisNetwork(CapsuleNetwork):
     """Base of networks that map a label map and a noise vector to an image.
 
     Called with ``[B, label_channels, *S]`` and ``[B, noise_size]`` they return
-    ``[B, image_channels, *S]``; the same z gives the same image again.
+    ``[B, image_channels, *S]``; the same z always gives the same image.
 
     Attributes:
         label_channels: channels of the label map: 1 for a binary mask, else one-hot classes.
@@ -151,11 +153,11 @@ class SynthesisNetwork(CapsuleNetwork):
 
     @property
     def slice_noise_size(self) -> int:
-        """Length of a noise vector that `noise_of_slices` returns, which the network takes too."""
+        """Length of the noise vectors from `noise_of_slices`, which the network also accepts."""
         return self.noise_size
 
     def noise_of_seed(self, seed: int) -> Tensor:
-        """The noise vector ``[1, Z]`` of a seed, on the CPU: the same on every machine."""
+        """The noise vector ``[1, Z]`` for a seed, on the CPU: the same on every machine."""
         generator = torch.Generator().manual_seed(seed)
         # whatever PyTorch's default type and device are: in another type it draws other numbers
         given = torch.empty(0, dtype=torch.float32, device="cpu")
@@ -163,50 +165,50 @@ class SynthesisNetwork(CapsuleNetwork):
         return self.drawn(normal, given.new_empty(1).uniform_(generator=generator))
 
     def drawn(self, normal: Tensor, uniform: Tensor) -> Tensor:
-        """Noise vectors ``[B, Z]`` as the network has learned from.
+        """Noise vectors ``[B, Z]`` like those the network was trained with.
 
         Args:
-            normal: ``[B, Z]``, standard normal; most networks take it as it is.
-            uniform: ``[B]``, in [0, 1): which of the style codes that it may keep.
+            normal: ``[B, Z]``, standard normal; most networks use it unchanged.
+            uniform: ``[B]``, in [0, 1): selects among the style codes, if the network keeps any.
         """
         return normal
 
     def noise_of_slices(
         self, z: Tensor, depths: Tensor, lengths: Sequence[float] | None = None
     ) -> Tensor:
-        """The noise vectors ``[D, slice_noise_size]`` of the slices of one volume.
+        """The noise vectors ``[D, slice_noise_size]`` for the slices of one volume.
 
-        Where the noise has random fields, the slices cut fields in 3-D, so that neighbours are
-        alike and distant slices are not; else all slices have the same noise.
+        If the noise has random fields, the slices are cuts through 3-D fields, so that neighbours
+        are alike and distant slices are not; otherwise all slices have the same noise.
 
         Args:
-            z: ``[1, Z]``, of the volume.
+            z: ``[1, Z]``, noise vector of the volume.
             depths: ``[D]``, positions of the slices in pixels.
-            lengths: over which each random field is correlated, in pixels; None for those of a
-                field that is the same in all directions.
+            lengths: correlation length of each random field, in pixels; None for those of
+                isotropic fields.
         """
         return z.expand(len(depths), -1)
 
     @property
     def image_size(self) -> tuple[int, ...] | None:
-        """The one size that the network takes; None for any."""
+        """The only size that the network accepts; None if it accepts any."""
         return None
 
     @property
     def traced_size(self) -> tuple[int, ...] | None:
-        """The one size of an exported program; None for any."""
+        """The only size that an exported program accepts; None if it accepts any."""
         return self.image_size
 
     @property
     def windowed(self) -> bool:
-        """Whether a large image may be assembled from windows: no pixel's noise has a position."""
+        """Whether a large image may be assembled from windows: noise is independent of position."""
         return True
 
     def capsules(self, label: Tensor, z: Tensor) -> OrderedDict[str, Tensor]:
         """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation.
 
         Raises:
-            InvalidParameter: the network has none.
+            InvalidParameter: the network has no capsules.
         """
         raise InvalidParameter(f"{type(self).__name__} has no capsules to show")
 
@@ -232,9 +234,9 @@ def capsule_lengths(capsules: Tensor) -> Tensor:
 
 
 def class_lengths(capsules: Tensor) -> Tensor:
-    """The lengths ``[B, J, *S]`` of squashed class capsules, without what rounding adds to one.
+    """The lengths ``[B, J, *S]`` of squashed class capsules, without rounding errors above one.
 
-    PyTorch's binary cross-entropy, for example, refuses more than one.
+    PyTorch's binary cross-entropy, for example, refuses values above one.
     """
     return capsule_lengths(capsules).clamp_max(1)
 
@@ -242,11 +244,11 @@ def class_lengths(capsules: Tensor) -> Tensor:
 def check_input(
     argument: str, maps: Tensor, channels: int, spatial_dims: int, divisor: int
 ) -> None:
-    """Refuse maps that a network cannot take.
+    """Reject maps that a network cannot process.
 
     Raises:
-        InvalidParameter: another rank or channel count, or a size that is not a multiple of
-            `divisor`; the message holds the size to pad to.
+        InvalidParameter: wrong rank or channel count, or a size that is not a multiple of
+            `divisor`; the message gives the size to pad to.
     """
     shape = tuple(maps.shape)
     if maps.ndim != spatial_dims + 2 or shape[1] != channels:

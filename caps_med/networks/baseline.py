@@ -26,8 +26,8 @@ class UNet(SegmentationNetwork):
         features: channels of the five scales, and of the last layer. The default is MONAI's
             (2.0 million parameters in 2-D); ``(64, 128, 256, 512, 1024, 64)`` has 31 million.
 
-    Input ``[B, in_channels, *S]`` with each axis a multiple of 16, and one of them longer; output
-    probabilities ``[B, out_channels, *S]``: a sigmoid for one class, else a softmax.
+    Input ``[B, in_channels, *S]`` with each axis a multiple of 16, and at least one above 16;
+    output probabilities ``[B, out_channels, *S]``: a sigmoid for one class, otherwise a softmax.
 
     >>> UNet(spatial_dims=2, in_channels=1, out_channels=4)(torch.rand(1, 1, 32, 48)).shape
     torch.Size([1, 4, 32, 48])
@@ -66,9 +66,9 @@ class UNet(SegmentationNetwork):
 
     @sample_by_sample
     def features(self, image: Tensor) -> Tensor:
-        """See `SegmentationNetwork.features`: what MONAI's last convolution takes.
+        """See `SegmentationNetwork.features`: the input of MONAI's last convolution.
 
-        Not by a hook, which would also take what other threads compute meanwhile.
+        Not recorded by a hook, which would also record what other threads compute meanwhile.
         """
         maps = [self.unet.get_submodule("conv_0")(image)]
         for scale in range(1, 5):

@@ -22,21 +22,21 @@ SPLIT_ON = {"cpu"}
 
 
 def sample_by_sample(method: Method) -> Method:
-    """Check a network's inputs, and on a CPU take the samples of a batch one at a time.
+    """Check a network's inputs, and on a CPU compute the samples of a batch one at a time.
 
-    Convolution libraries sum in another order for another batch size. Twelve layers of squash and
-    routing amplify that rounding a thousandfold (observed: 1e-3 in an untrained generator's image),
-    so an answer would depend on its neighbours. One at a time it does not, to the last bit, and on
-    a CPU answers cost no more time so, and less memory; a training step does, see
-    `training.tasks.segmentation.SegmentationRecipe`. On a GPU, and while a graph is traced, the
-    batch stays whole: there answers are equal up to rounding.
+    Convolution libraries sum in a different order for a different batch size. Twelve layers of
+    squash and routing amplify the rounding differences a thousandfold (observed: 1e-3 in an
+    untrained generator's image), so an answer would depend on its neighbours. Computed one at a
+    time, it does not, to the last bit. On a CPU this takes no more time and less memory, except in
+    a training step, see `training.tasks.segmentation.SegmentationRecipe`. On a GPU, and while a
+    graph is traced, the batch stays whole: answers are then equal up to rounding.
 
-    A training network that looks at whole batches (`CapsuleNetwork.whole_training_batches`) keeps
-    the batch whole. Subclasses of tensors, such as MONAI's MetaTensor, are computed as plain
-    tensors; what is returned is of the first argument's class and has its attributes. Of an empty
-    batch, which not every layer of PyTorch and MONAI takes, the answers are none of one sample's.
+    A network in training that looks at whole batches (`CapsuleNetwork.whole_training_batches`)
+    keeps the batch whole. Subclasses of tensors, such as MONAI's MetaTensor, are computed as plain
+    tensors; the result has the class and the attributes of the first argument. An empty batch,
+    which not every layer of PyTorch and MONAI accepts, gives an empty answer of the right shape.
 
-    The method's arguments are tensors ``[B, ...]`` or None, named as those of the network's
+    The method's arguments are tensors ``[B, ...]`` or None, named like those of the network's
     `check`; it returns a tensor, or a tuple or mapping of tensors.
     """
     names = tuple(inspect.signature(method).parameters)
@@ -74,7 +74,7 @@ def _samples(network: CapsuleNetwork, tensors: Sequence[Tensor]) -> range | None
 
 
 def _with_zeros(batch: Tensor) -> Tensor:
-    """A batch and one sample more."""
+    """A batch with one sample of zeros appended."""
     return torch.cat([batch, batch.new_zeros(1, *batch.shape[1:])])
 
 
@@ -94,7 +94,7 @@ def _of_the_class_of(like: Tensor, tensor: Tensor) -> Tensor:
 
 
 def _map(function: Callable[..., Tensor], *answers: Any) -> Any:  # noqa: ANN401
-    """`function` of the tensors at the same place of one or several answers."""
+    """Apply `function` to the tensors at the same position in one or several answers."""
     first = answers[0]
     if isinstance(first, Mapping):
         return OrderedDict((key, function(*(a[key] for a in answers))) for key in first)

@@ -51,9 +51,9 @@ class InstanceNorm(nn.Module):
         )
 
     def _of_one(self, maps: Tensor) -> Tensor:
-        """Of one sample, as the batch that it is: instance normalization would copy it twice.
+        """Normalize one sample as a batch of one: instance normalization would copy it twice.
 
-        Channels last, all positions are added to one sum, which loses digits as they grow many.
+        With channels last, all positions are added to one sum, losing digits if there are many.
         """
         return torch.batch_norm(
             maps, self.weight, self.bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
@@ -66,11 +66,12 @@ class ConvBlock(nn.Sequential):
     Args:
         spatial_dims: 2 or 3.
         in_channels, out_channels: of the convolution.
-        kernel_size: edge of the kernel; the maps are padded by zeros to keep their size.
+        kernel_size: edge of the kernel; the maps are padded with zeros to keep their size.
         stride: 1 keeps the size, 2 halves it.
         dilation: of the kernel.
         activation: None for a leaky rectifier of slope 0.1.
-        transposed: whether the convolution is; then kernel 4 and stride 2 double the size.
+        transposed: whether the convolution is transposed; kernel 4 and stride 2 then double the
+            size.
     """
 
     def __init__(
@@ -104,8 +105,8 @@ class ConvBlock(nn.Sequential):
 class PlainCapsule(nn.Module):
     """The ablation of a capsule layer: a `ConvBlock` of the same width.
 
-    Arguments and shapes as for `ConvCapsule`, or, `transposed`, `DeconvCapsule`. Every input
-    channel reaches every output channel, so it has `in_types` times the weights.
+    Arguments and shapes as for `ConvCapsule` or, if `transposed`, `DeconvCapsule`. Every input
+    channel reaches every output channel, so it has `in_types` times as many weights.
     """
 
     def __init__(
@@ -139,8 +140,9 @@ def capsule_layer(
     above: tuple[int, int],
     stride: int = 1,
 ) -> ConvCapsule | PlainCapsule:
-    """A capsule layer of kernel 3 from types and atoms `below` to `above`; without routing its
-    ablation.
+    """A capsule layer of kernel 3 from types and atoms `below` to `above`.
+
+    If `routing` is None, its ablation.
 
     >>> capsule_layer(None, 2, (8, 16), (8, 32), stride=2)(torch.rand(1, 8, 16, 8, 8)).shape
     torch.Size([1, 8, 32, 4, 4])
@@ -161,8 +163,8 @@ class Decoder(nn.Module):
         widths: channels of the blocks that follow, for each scale.
 
     Attributes:
-        channels: of the maps that it holds where they are largest, per position of its answer: the
-            joined ones, the skip connection beside them, and the widest block.
+        channels: channels per output position held at the peak: the joined maps, the skip
+            connection beside them, and the widest block.
     """
 
     def __init__(
@@ -200,7 +202,7 @@ def conv_blocks(spatial_dims: int, *widths: int) -> nn.Sequential:
 
 
 def _is_channels_last(maps: Tensor) -> bool:
-    """Whether maps are as convolutions by tiles leave them."""
+    """Whether maps have the layout in which tiled convolutions leave them."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     return (
         not is_transformed()

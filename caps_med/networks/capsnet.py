@@ -46,8 +46,8 @@ class CapsNet(ClassificationNetwork):
     Input ``[B, in_channels, *image_size]``, output capsule lengths ``[B, out_channels]`` in [0, 1).
     With 28 x 28 pixels, one channel and ten classes: 8,215,568 parameters, 6,804,224 without the
     decoder. A pass casts at most 8,192 x `out_channels` votes of 16 numbers in 2-D, whatever the
-    size of the image: behind the stem there are at most 16 x 16 positions of 32 types. Of an
-    oblong image with a short edge, whose pixels the stem repeats, they are up to 40 x 11.
+    size of the image: behind the stem there are at most 16 x 16 positions of 32 types. For an
+    oblong image with a short edge, whose pixels the stem repeats, there are up to 40 x 11.
 
     >>> CapsNet(in_channels=1, out_channels=10, image_size=(28, 28))(torch.rand(2, 1, 28, 28)).shape
     torch.Size([2, 10])

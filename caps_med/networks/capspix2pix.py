@@ -55,14 +55,14 @@ class CapsPix2Pix(NoisyGenerator):
         upsampling: ``"transposed"`` convolutions as published; without a checkerboard:
             ``"smoothed"`` ones, with the same weights, or ``"linear"`` interpolation and a
             convolution; see `caps_med.layers.DeconvCapsule`.
-        padding: of the convolutions: ``"zeros"`` as published, or ``"replicate"``, which leaves no
-            rim along the border.
+        padding: padding of the convolutions: ``"zeros"`` as published, or ``"replicate"``, which
+            leaves no rim along the border.
         fibres: whether the noise ``"field"`` has curved fibres, such as axons behind the focal
             plane.
-        codes: style codes of training images that the noise ``"field"`` keeps, near which new ones
-            are drawn; 0 draws from a standard normal distribution.
-        capsules: False replaces every capsule layer by a convolution of the same width (with a
-            leaky rectifier): the ablation that tells what routing contributes, without `layers`.
+        codes: number of style codes of training images that the noise ``"field"`` keeps and near
+            which new ones are drawn; 0 draws from a standard normal distribution.
+        capsules: False replaces every capsule layer with a convolution of the same width (with a
+            leaky rectifier): the ablation that shows what routing contributes, without `layers`.
 
     ``gen(label [B, L, *S], z [B, Z])`` -> image ``[B, C, *S]``; each spatial axis a multiple of 8.
 
@@ -132,7 +132,7 @@ class CapsPix2Pix(NoisyGenerator):
         """Change how capsules are enlarged and the border is continued; the weights stay.
 
         Raises:
-            InvalidParameter: from or to ``"linear"``, whose weights have other shapes.
+            InvalidParameter: a change from or to ``"linear"``, whose weights have other shapes.
         """
         if "linear" in {upsampling, self.upsampling} and upsampling != self.upsampling:
             raise InvalidParameter(
@@ -209,6 +209,6 @@ class CapsPix2Pix(NoisyGenerator):
         return layer if self.has_capsules else PlainLayer(layer)
 
     def _taken(self, below: Shape) -> Shape:
-        """What a layer takes: these capsules, or without capsules all channels as those of one."""
+        """The inputs of a layer: these capsules, or for the ablation all channels as one type."""
         types, atoms = below
         return below if self.has_capsules else (1, types * atoms)

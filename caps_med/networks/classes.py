@@ -14,7 +14,8 @@ def predicted_classes(probabilities: Tensor) -> Tensor:
     """The most probable class of each position, as class indices.
 
     Args:
-        probabilities: ``[B, K, *S]``; K = 1 is the foreground's probability, cut at `THRESHOLD`.
+        probabilities: ``[B, K, *S]``; K = 1 is the foreground's probability, thresholded at
+            `THRESHOLD`.
 
     Returns:
         ``[B, 1, *S]``, int64.
@@ -36,8 +37,8 @@ def predicted_classes(probabilities: Tensor) -> Tensor:
 def with_temperature(probabilities: Tensor, temperature: float) -> Tensor:
     """Probabilities that add up to one, proportional to ``probability ** (1 / temperature)``.
 
-    Of a softmax that is the softmax of the logits over the temperature (Guo et al. 2017); the
-    order of the classes stays.
+    For a softmax, this equals the softmax of the logits divided by the temperature (Guo et al.
+    2017); the order of the classes does not change.
 
     Args:
         probabilities: ``[B, K, *S]``, or capsule lengths; K = 1 is the foreground's probability.

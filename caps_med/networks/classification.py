@@ -58,8 +58,8 @@ class ClassificationNetwork(CapsuleNetwork):
     def classify(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """Scores ``[B, out_channels]`` and class capsules ``[B, out_channels, A]``.
 
-        While training a batch is computed whole, as batch normalization needs; in evaluation mode
-        each sample alone, so that an answer does not depend on its neighbours.
+        In training mode a batch is computed whole, as batch normalization requires; in evaluation
+        mode each sample is computed alone, so that an answer does not depend on its neighbours.
         """
         return self._classify(image)
 
@@ -92,11 +92,10 @@ class ClassificationNetwork(CapsuleNetwork):
         Args:
             class_capsules: ``[B, out_channels, A]``.
             present: ``[B, out_channels]``, 1 for the classes to draw: the true ones in training,
-                the longest in use; all other capsules are zeroed.
+                the longest capsule in use; all other capsules are zeroed.
 
         Raises:
-            InvalidParameter: the network was built without a decoder, or shapes do not belong
-                together.
+            InvalidParameter: the network was built without a decoder, or the shapes do not match.
         """
         if self.decoder is None:
             raise InvalidParameter(f"this {type(self).__name__} was built without a decoder")
@@ -142,8 +141,8 @@ class ImageStem(nn.Module):
     28 of MNIST, the stem does nothing and has no parameters.
 
     Attributes:
-        halvings: convolutions.
-        repeats: of each pixel along each axis.
+        halvings: number of convolutions.
+        repeats: number of times that each pixel is repeated along each axis.
         out_channels: channels behind the stem.
         out_size: size behind the stem.
     """
@@ -175,9 +174,9 @@ class ImageStem(nn.Module):
 
 
 class ReconstructionDecoder(nn.Module):
-    """Reconstruct an image from masked class capsules by three dense layers.
+    """Reconstruct an image from masked class capsules with three dense layers.
 
-    Sabour et al. 2017, section 4.1: 512 and 1,024 units with ReLU, then one sigmoid a pixel.
+    Sabour et al. 2017, section 4.1: 512 and 1,024 units with ReLU, then one sigmoid per pixel.
 
     >>> ReconstructionDecoder(160, 1, (28, 28))(torch.rand(2, 160)).shape
     torch.Size([2, 1, 28, 28])

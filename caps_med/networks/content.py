@@ -1,7 +1,7 @@
 """Compute only what an image's content changes: the answer to its background is known.
 
 Volumes are largely background: a masked head, air clipped to zero. An image of one value per
-channel is computed once. Of a SegCaps, whose layers are local, each layer computes the positions
+channel is computed once. In a SegCaps, whose layers are local, each layer computes the positions
 that the content reaches, and takes all others from the answer to an image of background alone.
 """
 
@@ -31,17 +31,17 @@ Call = Callable[[Tensor], Tensor]
 def around_content(
     network: SegmentationNetwork, margin: int | None = None, alone: bool = False
 ) -> Call:
-    """What returns the network's answer, computing the background once.
+    """A function that returns the network's answer and computes the background only once.
 
-    On other devices than CPUs, where a batch is computed as one, this is the network itself.
+    On devices other than CPUs, where a batch is computed as one, this is the network itself.
 
     Args:
         network: in evaluation mode.
-        margin: for images whose background is exactly zero: positions further than so many pixels
-            from the box around all others have the answer to an image of zeros. None for the
-            network's own answer everywhere, which differs there by what content does from afar.
-        alone: whether images come one by one, rather than as slices of a volume: then the answer is
-            the network's own, because to compute the background would take as long as the image.
+        margin: for images whose background is exactly zero: positions more than this many pixels
+            from the box around the content get the answer to an image of zeros. None for the
+            network's own answer everywhere, which differs there by the distant content's influence.
+        alone: whether images come one by one rather than as slices of a volume: the answer is then
+            the network's own, because computing the background would take as long as the image.
 
     Returns:
         A function from images ``[B, C, *S]`` to probabilities ``[B, K, *S]``. It keeps the answer
@@ -63,7 +63,7 @@ def _is_local(network: SegCaps) -> bool:
 
 
 class _EachByItself:
-    """A batch of images one by one; `keep` keeps the transformed kernels for the next ones."""
+    """Computes a batch image by image; `keep` keeps the transformed kernels for the next ones."""
 
     def __init__(self, call: Call, keep: bool) -> None:
         self.call = call
@@ -140,7 +140,7 @@ class _AroundContent:
 
 @dataclass(frozen=True)
 class _Background:
-    """What a network computes of an image of background: capsules by layer, and its answer."""
+    """A network's results for an image of background: capsules by layer, and the answer."""
 
     capsules: OrderedDict[str, Tensor]
     lengths: Tensor
@@ -159,7 +159,7 @@ class _Part:
     box: Box
 
     def cut(self, box: Box, background: Tensor) -> Tensor:
-        """The capsules within another box, of a layer with this background ``[B, J, A, *S]``."""
+        """The capsules within another box of a layer with this background ``[B, J, A, *S]``."""
         shared = tuple(common(*spans) for spans in zip(self.box, box, strict=True))
         own = _within(self.capsules, shared, [start for start, _ in self.box])
         if shared == box:
@@ -170,12 +170,12 @@ class _Part:
 
 
 def corner(image: Tensor) -> Tensor:
-    """The values of the first position, which is taken for background, ``[B, C, 1, ...]``."""
+    """The values ``[B, C, 1, ...]`` of the first position, which is assumed to be background."""
     return _within(image, [(0, 1)] * (image.ndim - 2))
 
 
 def content_box(image: Tensor, background: Tensor) -> Box | None:
-    """The smallest box around all that differs from the background; None where nothing does."""
+    """The smallest box around everything that differs from the background; None if nothing does."""
     content = (image != background).any(1)[0]
     spans = []
     for axis in range(content.ndim):
@@ -189,12 +189,12 @@ def content_box(image: Tensor, background: Tensor) -> Box | None:
 def boxes_of(
     network: SegCaps, sizes: Sequence[int], content: Box, margin: int | None
 ) -> dict[str, Box]:
-    """Of each layer the box that must be computed, at that layer's resolution.
+    """The box that must be computed in each layer, at that layer's resolution.
 
     Args:
         network: with symmetric padding.
         sizes: of the image.
-        content: box around what differs from the background.
+        content: box around everything that differs from the background.
         margin: see `around_content`.
     """
     wanted: Sequence[Span | None] = [
@@ -208,7 +208,7 @@ def boxes_of(
 
 
 def _spans_of(network: SegCaps, size: int, content: Span, wanted: Span | None) -> dict[str, Span]:
-    """Along one axis of the image, the positions of each layer to compute."""
+    """The positions of each layer to compute along one axis of the image."""
     strides = {info.name: info.stride for info in network.layers}
     whole = {name: (0, size // stride) for name, stride in strides.items()}
     reached = {"conv1": common(_FIRST.touched(content), whole["conv1"])}
@@ -238,7 +238,7 @@ def _layer(network: SegCaps, name: str) -> ConvCapsule | DeconvCapsule:
 
 
 def _inputs_of(reach: Reach | TiledReach, box: Box, sizes: Sequence[int]) -> Box:
-    """The inputs that a box of outputs reads, from where its outputs fall on the layer's places."""
+    """The inputs that a box of outputs reads, starting where the layer's alignment allows."""
     spans = []
     for outputs, size in zip(box, sizes, strict=True):
         start, stop = common(reach.read(outputs), (0, size))
@@ -247,7 +247,7 @@ def _inputs_of(reach: Reach | TiledReach, box: Box, sizes: Sequence[int]) -> Box
 
 
 def _within(maps: Tensor, box: Sequence[Span], offset: Sequence[int] | None = None) -> Tensor:
-    """The box in the last axes of maps that start at `offset`; a view."""
+    """The box in the last axes of maps that start at `offset`, as a view."""
     first = maps.ndim - len(box)
     for axis, (start, stop) in enumerate(box):
         begin = start - (offset[axis] if offset else 0)

@@ -4,8 +4,8 @@ Tran et al. 2022, "3DConvCaps: 3DUnet with Convolutional Capsule Encoder for Med
 Segmentation" (arXiv 2205.09299): convolutions at fine scales, where capsules are costly, capsules
 at coarse ones, a convolutional decoder.
 
-Deviations: the encoder is that of MONAI's BasicUNet (two convolutions of 3 with instance
-normalization and leaky rectifier a scale, max pooling); the capsules in front of the class
+Deviations: the encoder is that of MONAI's BasicUNet (two convolutions of kernel 3 with instance
+normalization and leaky rectifier per scale, max pooling); the capsules in front of the class
 capsules reach the decoder too; routing and initial weights are those of
 `caps_med.layers.ConvCapsule`; 2-D as well.
 """
@@ -38,11 +38,11 @@ class ConvCaps(CapsuleUNet):
         atoms: atoms of the first capsules; the convolutions have 2, 2 and 4 times as many
             channels at the three finer scales.
         iterations: of routing.
-        capsules: False replaces both capsule layers by convolutions of the same width.
+        capsules: False replaces both capsule layers with convolutions of the same width.
 
     Input ``[B, in_channels, *S]`` with each axis a multiple of 8; output probabilities
     ``[B, out_channels, *S]``. Capsule layers: 8 x `atoms` at 1/4, 8 x 2 `atoms` at 1/8, and one
-    capsule of 4 `atoms` a class at 1/8. With 3 classes it has 1.1 million parameters in 2-D, 3.0
+    capsule of 4 `atoms` per class at 1/8. With 3 classes it has 1.1 million parameters in 2-D, 3.0
     million in 3-D.
 
     >>> ConvCaps(spatial_dims=2, in_channels=1, out_channels=3)(torch.rand(1, 1, 32, 40)).shape

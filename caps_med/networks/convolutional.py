@@ -22,7 +22,7 @@ Activation = Literal["softmax", "sigmoid"]
 
 
 class ConvolutionalClassifier(ClassificationNetwork):
-    """Base of the networks here: `logits`, and probabilities from them."""
+    """Base of the networks in this module: `logits`, and the probabilities computed from them."""
 
     activation: Activation
 
@@ -47,7 +47,7 @@ class ConvolutionalClassifier(ClassificationNetwork):
         return scores, logits.new_zeros(*logits.shape, 0)
 
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
-        """Refuse: there are none.
+        """Not available: these networks have no capsules.
 
         Raises:
             InvalidParameter: always.
@@ -64,7 +64,7 @@ class ConvNet(ConvolutionalClassifier):
         image_size: edges of the image, two or three.
         activation: ``"softmax"``, or ``"sigmoid"`` where several classes may be present.
         hidden: units of the first dense layer.
-        dropout: share of the hidden units that are dropped in training.
+        dropout: fraction of the hidden units that is dropped in training.
 
     Input ``[B, in_channels, *image_size]``, output probabilities ``[B, out_channels]``. With 28 x
     28 pixels, one channel and ten classes: 161,834 parameters, ten more than `EfficientCapsNet`

@@ -38,7 +38,7 @@ class Discriminator(nn.Module):
         raise NotImplementedError
 
     def auxiliary_loss(self, image: Tensor, label: Tensor) -> Tensor:
-        """A further loss of the discriminator on real images; zero unless a class overrides it."""
+        """An additional loss of the discriminator on real images; zero unless overridden."""
         return image.new_zeros(())
 
 
@@ -48,7 +48,7 @@ class ConditionalDiscriminator(Discriminator):
     Convolutions 4x4 of stride 2 to 64, 128, 256 and 512 channels without bias, batch norm from the
     second on, leaky ReLU 0.2, and a 4x4 convolution to one score per patch.
 
-    Deviation: upstream maps the 169 scores of a 256x256 image to one by a dense layer, which
+    Deviation: upstream maps the 169 scores of a 256x256 image to one with a dense layer, which
     fixes the size; here the scores are averaged.
 
     Args:
@@ -83,13 +83,13 @@ class ConditionalDiscriminator(Discriminator):
 class PatchDiscriminator(Discriminator):
     """The 70x70 patch discriminator of pix2pix (Isola et al. 2017), assembled by MONAI; 2-D.
 
-    Convolutions 4x4 to 64, 128, 256 (stride 2) and 512 channels (stride 1), and to one score a
+    Convolutions 4x4 to 64, 128, 256 (stride 2) and 512 channels (stride 1), and to one score per
     patch: 2.8 million parameters. Deviation: instance normalization, not batch statistics.
 
     Args:
         label_channels, image_channels, width: see `ConditionalDiscriminator`.
 
-    Logits are ``[B, 1, H', W']``, each of one patch of 70x70 pixels; sizes from 32.
+    Logits are ``[B, 1, H', W']``, each for one patch of 70x70 pixels; sizes from 32.
 
     >>> disc = PatchDiscriminator(label_channels=1, image_channels=1)
     >>> disc(torch.rand(2, 1, 128, 64), torch.zeros(2, 1, 128, 64)).shape
@@ -217,7 +217,7 @@ DISCRIMINATORS: Mapping[str, Callable[[int, int, int], Discriminator]] = {
 def build_discriminator(
     name: str, label_channels: int, image_channels: int, width: int
 ) -> Discriminator:
-    """The discriminator of that name.
+    """Build the discriminator with the given name.
 
     Args:
         name: a key of `DISCRIMINATORS`.

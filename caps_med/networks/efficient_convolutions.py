@@ -1,4 +1,4 @@
-"""The convolutions of Efficient-CapsNet, which the plain network of equal size has, too."""
+"""The convolutions of Efficient-CapsNet, shared with the plain network of equal size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONVOLUTIONS = ((32, 5, 1), (64, 3, 1), (64, 3, 1), (128, 3, 2))
 
 
 class EfficientConvolutions(nn.Sequential):
-    """Four convolutions without padding, each with a ReLU and batch normalization after it.
+    """Four convolutions without padding, each followed by a ReLU and batch normalization.
 
     Mazzia, Salvetti & Chiaberge 2021, figure 1. Input ``[B, in_channels, *S]``, output
     ``[B, out_channels, *out_size(S)]``.

@@ -34,12 +34,12 @@ class Ensemble(SegmentationNetwork):
         network: the members' name in the registry.
         members: how many there are, at most 32.
         arguments: of each member.
-        own: further arguments of each member, in their order, which take precedence: a fold that
-            started again may be another network. None if they are all alike.
+        own: individual arguments of each member, in order, which take precedence: a restarted
+            fold may be a different network. None if all members are alike.
 
     Raises:
-        InvalidParameter: the members are not segmentation networks, are too many, or do not take
-            and give the same.
+        InvalidParameter: the members are not segmentation networks, are too many, or differ in
+            their inputs or outputs.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Ensemble(SegmentationNetwork):
         return torch.stack([member(image) for member in self.members]).mean(0)
 
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
-        """The first member's; see `SegmentationNetwork.capsules`."""
+        """The first member's capsules; see `SegmentationNetwork.capsules`."""
         found: OrderedDict[str, Tensor] = self._first.capsules(image)
         return found
 
@@ -90,7 +90,7 @@ class Ensemble(SegmentationNetwork):
 class ClassificationEnsemble(ClassificationNetwork):
     """The folds of a cross-validation as one classification network.
 
-    Its capsules and its reconstruction are those of the first member, as those of `Ensemble`.
+    As in `Ensemble`, its capsules and its reconstruction are those of the first member.
 
     Args:
         network: the members' name in the registry.
@@ -99,8 +99,8 @@ class ClassificationEnsemble(ClassificationNetwork):
         own: see `Ensemble`.
 
     Raises:
-        InvalidParameter: the members are not classification networks, are too many, or do not take
-            and give the same.
+        InvalidParameter: the members are not classification networks, are too many, or differ in
+            their inputs or outputs.
     """
 
     def __init__(
@@ -123,16 +123,16 @@ class ClassificationEnsemble(ClassificationNetwork):
         return torch.stack([scores for scores, _ in answers]).mean(0), answers[0][1]
 
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
-        """The first member's; see `ClassificationNetwork.capsules`."""
+        """The first member's capsules; see `ClassificationNetwork.capsules`."""
         return self._networks[0].capsules(image)
 
     @property
     def vote_count(self) -> int:
-        """Of the first member: votes are gone when the next one casts its own."""
+        """That of the first member: its votes are freed before the next one casts its own."""
         return self._networks[0].vote_count
 
     def reconstruct(self, class_capsules: Tensor, present: Tensor) -> Tensor:
-        """By the first member; see `ClassificationNetwork.reconstruct`."""
+        """The first member's reconstruction; see `ClassificationNetwork.reconstruct`."""
         return self._networks[0].reconstruct(class_capsules, present)
 
     @property

@@ -59,12 +59,12 @@ def deconv_capsule(
 class PlainLayer(nn.Module):
     """The ablation of a capsule layer: its convolution and a leaky rectifier.
 
-    Shapes are those of the capsule layer. Every input channel reaches every output channel, so it
-    has as many times the weights as there are input types. There is no normalization, as there is
-    none in a capsule layer.
+    Shapes are those of the capsule layer. Every input channel reaches every output channel, so
+    the number of weights is multiplied by the number of input types. There is no normalization,
+    just as in a capsule layer.
 
     Args:
-        layer: from all types at once, as the atoms of a single one.
+        layer: a layer whose single input type has the atoms of all types.
     """
 
     def __init__(self, layer: ConvCapsule | DeconvCapsule) -> None:

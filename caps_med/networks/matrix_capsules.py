@@ -41,19 +41,19 @@ class MatrixCapsules(ClassificationNetwork):
         in_channels: channels of the image.
         out_channels: classes E.
         image_size: edges of the image, two or three.
-        iterations: of EM in each of the three routed layers. The paper has three; two are
-            learned much faster, see ``docs/results/classification.md``.
+        iterations: of EM in each of the three routed layers. The paper uses three; with two, the
+            network learns much faster, see ``docs/results/classification.md``.
         decoder: whether the network can reconstruct its input from the poses; the paper's cannot.
         width: channels A of the first convolution.
         types: capsule types B, C and D of the primary and the two convolutional layers.
         coordinates: whether positions are added to the votes for the classes.
-        pose: ``"vector"`` transforms poses as vectors of 16 numbers, as the paper's ablation does.
+        pose: ``"vector"`` transforms poses as vectors of 16 numbers, like the paper's ablation.
 
     Input ``[B, in_channels, *image_size]``, output activations ``[B, out_channels]`` in (0, 1).
     With 32 x 32 pixels, two channels and five classes: 317,194 parameters; with ``width=64`` and
     ``types=(8, 16, 16)``: 68,754. The first routed layer casts at most 10 x 10 x 9 x B x C votes of
-    16 numbers in 2-D, whatever the size of the image, for a stem bounds it; of an oblong image with
-    a short edge, whose pixels the stem repeats, 22 x 8 x 9 x B x C.
+    16 numbers in 2-D, whatever the size of the image, because the stem bounds it; for an oblong
+    image with a short edge, whose pixels the stem repeats, 22 x 8 x 9 x B x C.
 
     >>> network = MatrixCapsules(1, 10, (28, 28), types=(8, 8, 8))
     >>> network(torch.rand(2, 1, 28, 28)).shape
@@ -112,7 +112,7 @@ class MatrixCapsules(ClassificationNetwork):
 
     @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
-        """Every layer's poses, see `ClassificationNetwork.capsules`."""
+        """Every layer's poses; see `ClassificationNetwork.capsules`."""
         maps = self._first(image)
         found = OrderedDict(conv1=maps.unsqueeze(1))
         found.update((name, layer.poses) for name, layer in self._computed(maps).items())

@@ -14,7 +14,7 @@ from caps_med.routing.layout import widen
 
 
 class NoisyGenerator(SynthesisNetwork):
-    """Base of these generators: they compute features, which become maps and, with grain, an image.
+    """Base of these generators: compute features, turn them into maps, add grain to the maps.
 
     Attributes:
         noise: where z enters.
@@ -68,7 +68,7 @@ class NoisyGenerator(SynthesisNetwork):
         raise NotImplementedError
 
     def _maps(self, features: Tensor) -> Tensor:
-        """What becomes the image, ``[B, C, *S]``."""
+        """The maps ``[B, C, *S]`` that become the image."""
         raise NotImplementedError
 
     def _activated(self, maps: Tensor) -> Tensor:

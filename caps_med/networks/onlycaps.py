@@ -50,10 +50,10 @@ class OnlyCaps(SegmentationNetwork):
         spatial_dims: 2 or 3.
         in_channels: channels of the image.
         out_channels: classes, background included; 1 is binary.
-        atoms: of every capsule, and types of every layer but the last.
+        atoms: atoms of every capsule, and number of types in every layer but the last.
         squash: ``"soft"`` or ``"unit"``, see `caps_med.layers.UnitCapsule`.
-        capsules: False replaces every capsule layer by a convolution of the same width (with
-            instance normalization and a leaky rectifier), and the lengths by a convolution of 1.
+        capsules: False replaces every capsule layer with a convolution of the same width (with
+            instance normalization and a leaky rectifier), and the lengths with a convolution of 1.
 
     Input ``[B, in_channels, *S]`` with each axis a multiple of 8; output probabilities
     ``[B, out_channels, *S]``, a softmax.
@@ -99,7 +99,7 @@ class OnlyCaps(SegmentationNetwork):
 
     @sample_by_sample
     def forward(self, image: Tensor) -> Tensor:
-        """Probabilities ``[B, out_channels, *S]``; of a binary task those of the foreground."""
+        """Probabilities ``[B, out_channels, *S]``; for a binary task those of the foreground."""
         last = self._run(image)["classes"]
         logits = capsule_lengths(last) if self.head is None else self.head(last.flatten(1, 2))
         found = widen(logits).softmax(1)

@@ -13,12 +13,12 @@ from caps_med.networks.base import CapsuleNetwork, SegmentationNetwork
 def padded(network: CapsuleNetwork, maps: Tensor) -> Tensor:
     """Pad each spatial axis of `[N, C, *S]` to a multiple of the network's divisor.
 
-    Where the network needs more than one position at its coarsest scale, the last axis is padded
-    once more.
+    If the network needs more than one position at its coarsest scale, the last axis is padded
+    further.
 
-    Images are continued by their last pixels: zeros would be an edge that is not in the image, and
-    networks find structures along it (measured: docs/results/models.md). Label maps are continued
-    by the first class.
+    Images are padded by repeating their last pixels: zeros would create an edge that is not in the
+    image, and networks find structures along it (measured: docs/results/models.md). Label maps are
+    padded with the first class.
     """
     after = [-size % network.divisor for size in reversed(maps.shape[2:])]
     if network.normalizes_coarsest and max(maps.shape[2:]) <= network.divisor:

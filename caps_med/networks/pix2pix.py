@@ -1,13 +1,13 @@
 """pix2pix: the conditional GAN baseline, with the interface of CapsPix2Pix.
 
 Isola et al. 2017, "Image-to-image translation with conditional adversarial networks" (CVPR),
-appendix 6.1: the U-Net generator of eight levels with skip connections and dropout as its noise.
+appendix 6.1: the U-Net generator with eight levels, skip connections, and dropout as its noise.
 Its discriminator is `caps_med.networks.PatchDiscriminator`.
 
-Deviations: group normalization, where the paper takes the statistics of the test
-batch (an answer never depends on its neighbours; and one position, which is what a 128x128 image
-comes to at the seventh level, has no statistics of its own); dropout drops whole channels, those
-where z is negative, so that a seed gives the same image again; an odd size is padded by one on the
+Deviations: group normalization, where the paper uses the statistics of the test
+batch (an answer never depends on its neighbours; and the single position to which a 128x128 image
+shrinks at the seventh level has no statistics of its own); dropout drops whole channels, those
+where z is negative, so that a seed always gives the same image; an odd size is padded by one on the
 way down and cropped on the way up, so that any size works (at multiples of 256 nothing is padded);
 a sigmoid and images in [0, 1], which is the paper's tanh and [-1, 1] on another scale.
 """
@@ -40,7 +40,7 @@ _SPREAD = 0.02
 
 
 class Pix2Pix(SynthesisNetwork):
-    """The U-Net generator of pix2pix: 54 million parameters, 8 levels, any size.
+    """The U-Net generator of pix2pix: 54 million parameters, eight levels, any size.
 
     It has no capsules: `layers` is empty.
 
@@ -52,7 +52,7 @@ class Pix2Pix(SynthesisNetwork):
         output: ``"sigmoid"`` (image in [0, 1]) or ``"tanh"`` (in [-1, 1]).
 
     ``gen(label [B, L, *S], z [B, Z])`` -> image ``[B, C, *S]``. Z is 24 times `width`: one number
-    per channel of the three innermost decoder levels, which is dropped where it is negative.
+    per channel of the three innermost decoder levels; the channel is dropped if it is negative.
 
     >>> gen = Pix2Pix(spatial_dims=2, label_channels=1, image_channels=1, width=8)
     >>> gen(torch.zeros(1, 1, 33, 40), torch.randn(1, gen.noise_size)).shape
@@ -121,7 +121,7 @@ class Pix2Pix(SynthesisNetwork):
 
 
 class _Down(nn.Module):
-    """One level down: convolution 4 of stride 2, an odd size padded by one; then normalization."""
+    """One level down: a 4-wide convolution of stride 2, odd sizes padded by one; normalization."""
 
     def __init__(self, dims: int, below: int, above: int, normalized: bool) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class _Down(nn.Module):
 
 
 class _Up(nn.Module):
-    """One level up: ReLU, transposed convolution 4 of stride 2, cropped to the skip's size."""
+    """One level up: ReLU, a 4-wide transposed convolution of stride 2, cropped to the skip."""
 
     def __init__(self, dims: int, below: int, above: int, normalized: bool) -> None:
         super().__init__()

@@ -66,9 +66,9 @@ class SegCaps(SegmentationNetwork):
         padding: see `caps_med.layers.ConvCapsule`.
         normalize: bring the votes of every layer to one scale, which makes the network easier to
             train (deviation; see `caps_med.layers.VoteNorm`).
-        capsules: False replaces every capsule layer by a convolution of the same width (with
-            instance normalization and a leaky rectifier), and the lengths by a convolution of 1:
-            the ablation that tells what routing contributes, without reconstruction or `layers`.
+        capsules: False replaces every capsule layer with a convolution of the same width (with
+            instance normalization and a leaky rectifier), and the lengths with a convolution of 1:
+            the ablation that shows what routing contributes, without reconstruction or `layers`.
 
     Input ``[B, in_channels, *S]`` with each axis a multiple of 8; output capsule lengths
     ``[B, out_channels, *S]`` in [0, 1). With the defaults and ``out_channels=1``: 1,425,649
@@ -129,7 +129,7 @@ class SegCaps(SegmentationNetwork):
     def forward(self, image: Tensor, mask: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """Capsule lengths ``[B, out_channels, *S]``; with a mask also the reconstruction.
 
-        Without capsules: probabilities, a sigmoid for one class, else a softmax.
+        Without capsules: probabilities, a sigmoid for one class, otherwise a softmax.
 
         Args:
             image: ``[B, in_channels, *S]``.
@@ -147,7 +147,7 @@ class SegCaps(SegmentationNetwork):
 
     @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
-        """See `SegmentationNetwork.capsules`; those of the classes are the last."""
+        """See `SegmentationNetwork.capsules`; the class capsules are the last."""
         return self._run(image) if self.has_capsules else super().capsules(image)
 
     @sample_by_sample

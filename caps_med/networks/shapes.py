@@ -1,4 +1,4 @@
-"""Networks that are built before they get their weights, or to learn which ones they have."""
+"""Build networks before they get their weights, or only to learn the shapes of these."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def shapes_only() -> Iterator[None]:
 def without_draws() -> Iterator[None]:
     """Modules built in this context are not initialized at random, but filled afterwards.
 
-    That leaves PyTorch's random numbers to the caller's own work, which stays the same whether a
-    network is loaded before it or not.
+    PyTorch's random generator is not advanced, so the caller's own random numbers do not depend on
+    whether a network was loaded before.
     """
     with _NoDraws():
         yield

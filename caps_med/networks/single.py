@@ -1,4 +1,4 @@
-"""The networks that stand alone, and how one is built from untrusted arguments."""
+"""The networks other than ensembles, and how one is built from untrusted arguments."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ size to all of it.
 Deviations: z enters as in CapsPix2Pix (`caps_med.networks.noise.FieldNoise`), beside the label map
 in every block and before the output; the paper's, a dense layer to 4x4 positions, ties the network
 to one size and has no grain. Group normalization below the label map's scale and shift, where the
-paper takes the statistics of the batch: an answer never depends on its neighbours. An odd size is
+paper uses the statistics of the batch: an answer never depends on its neighbours. An odd size is
 rounded up at coarser levels, so that any size works; a sigmoid and images in [0, 1]; no spectral
 normalization (MONAI's blocks have none).
 
-MONAI also normalizes the scale and the shift of each channel over the image. A label map of a
-single class would lose its class so, and the intensity of a structure would depend on how much of
-the image it covers: these normalizations are left out, as published.
+MONAI also normalizes the scale and the shift of each channel over the image. This would erase the
+class of a label map with a single class, and make the intensity of a structure depend on how much
+of the image it covers: these normalizations are left out, as published.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _size(label: Tensor, stride: int) -> Sequence[int]:
 
 
 def _block(dims: int, below: int, above: int, given: int, hidden: int) -> nn.Module:
-    """MONAI's residual block, its scales and shifts not normalized."""
+    """MONAI's residual block without normalization of its scales and shifts."""
     from monai.networks.blocks import spade_norm
     from monai.networks.nets.spade_network import SPADENetResBlock
 

@@ -32,15 +32,15 @@ class TransformingAutoencoder(CapsuleNetwork):
         in_channels: channels of the image.
         image_size: height and width.
         capsules: number of capsules; each sees the whole image.
-        recognition: hidden units a capsule from which it finds its presence and pose.
-        generation: hidden units a capsule that draw its contribution from the transformed pose.
-        pose: ``"translation"``: two numbers, to which the shift is added; ``"affine"``: a matrix of
-            3 x 3, which the matrix of the transform multiplies from the left.
+        recognition: hidden units per capsule that compute its presence and pose.
+        generation: hidden units per capsule that draw its contribution from the transformed pose.
+        pose: ``"translation"``: two numbers, to which the shift is added; ``"affine"``: a 3 x 3
+            matrix, which the matrix of the transform multiplies from the left.
 
     ``network(image [B, C, H, W], transform)`` -> ``[B, C, H, W]`` with the transform ``[B, 2]`` or
-    ``[B, 3, 3]``, in whatever units the training data use. Nothing of the input but presence and
-    pose reaches the drawing, so poses have to follow the transforms. Train with the squared error,
-    and with inputs that are shifted themselves: else one fixed pose would do for all of them.
+    ``[B, 3, 3]``, in whatever units the training data use. Only presence and pose of the input
+    reach the drawing, so poses have to follow the transforms. Train with the squared error, and
+    with inputs that are shifted themselves: otherwise one fixed pose would do for all of them.
 
     >>> network = TransformingAutoencoder(1, (22, 22))
     >>> network(torch.rand(4, 1, 22, 22), torch.tensor([[2.0, -1.0]]).expand(4, 2)).shape
@@ -84,7 +84,7 @@ class TransformingAutoencoder(CapsuleNetwork):
         """See the class.
 
         Raises:
-            InvalidParameter: an image or a transform of another shape.
+            InvalidParameter: an image or a transform of the wrong shape.
         """
         presence, poses = self._encode(image)
         return self._decode(presence, self._moved(poses, transform))
@@ -94,14 +94,14 @@ class TransformingAutoencoder(CapsuleNetwork):
         """Presence ``[B, K]`` in (0, 1) and pose ``[B, K, 2]`` or ``[B, K, 3, 3]`` of all capsules.
 
         Raises:
-            InvalidParameter: an image of another shape.
+            InvalidParameter: an image of the wrong shape.
         """
         presence, poses = self._encode(image)
         return presence, poses if self.pose == "translation" else poses.unflatten(2, (3, 3))
 
     @sample_by_sample
     def capsules(self, image: Tensor, transform: Tensor | None = None) -> OrderedDict[str, Tensor]:
-        """Poses ``[B, K, A, 1, 1]`` by the name of the layer, moved where a transform is given."""
+        """Poses ``[B, K, A, 1, 1]`` by layer name, transformed if a transform is given."""
         poses = self._encode(image)[1]
         if transform is not None:
             poses = self._moved(poses, transform)
@@ -141,9 +141,9 @@ class CapsuleLinear(nn.Module):
 
     Args:
         capsules: K.
-        in_features: numbers that a capsule takes.
-        out_features: numbers that it gives.
-        shared: whether all capsules take the same ``[B, in]``.
+        in_features: inputs of each capsule.
+        out_features: outputs of each capsule.
+        shared: whether all capsules have the same input ``[B, in]``.
     """
 
     def __init__(

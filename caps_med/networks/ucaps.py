@@ -25,7 +25,7 @@ from caps_med.routing import Routing
 
 
 class UCaps(CapsuleUNet):
-    """Seven capsule layers from full size to an eighth, skip connections from three of them.
+    """Seven capsule layers from full size to an eighth, three of them with skip connections.
 
     Args:
         spatial_dims: 2 or 3.
@@ -33,7 +33,7 @@ class UCaps(CapsuleUNet):
         out_channels: classes, background included; 1 is binary.
         atoms: atoms of the first capsules, of which there are 16 types.
         iterations: of routing in all layers but the first.
-        capsules: False replaces all capsule layers by convolutions of the same width.
+        capsules: False replaces all capsule layers with convolutions of the same width.
 
     Input ``[B, in_channels, *S]`` with each axis a multiple of 8; output probabilities
     ``[B, out_channels, *S]``.

@@ -23,10 +23,10 @@ Shape = tuple[int, int]
 class CapsuleUNet(SegmentationNetwork):
     """Base of `ConvCaps` and `UCaps`: capsules between an encoder and a convolutional decoder.
 
-    Subclasses build their capsule layers by `_build_capsules`, `decoder` and `head`, and give
-    `_encode` and `_decode`.
+    Subclasses build their capsule layers with `_build_capsules`, build `decoder` and `head`, and
+    define `_encode` and `_decode`.
     Without capsules (``capsules=False``) every capsule layer is a convolution of the same width,
-    the ablation that tells what routing contributes; such a network has no `layers`.
+    the ablation that shows what routing contributes; such a network has no `layers`.
     """
 
     divisor = 8
@@ -45,7 +45,7 @@ class CapsuleUNet(SegmentationNetwork):
 
     @property
     def class_types(self) -> int:
-        """Types of the class capsules: the classes; of a binary task both of them."""
+        """Types of the class capsules: one per class; for a binary task, both classes."""
         return max(2, self.out_channels)
 
     @property
@@ -55,12 +55,13 @@ class CapsuleUNet(SegmentationNetwork):
 
     @sample_by_sample
     def forward(self, image: Tensor, mask: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-        """Probabilities ``[B, out_channels, *S]``: a sigmoid for one class, else a softmax.
+        """Probabilities ``[B, out_channels, *S]``: a sigmoid for one class, otherwise a softmax.
 
         Args:
             image: ``[B, in_channels, *S]``.
-            mask: the true label one-hot, while training; then the lengths of the class capsules
-                ``[B, types, *S / 8]`` are returned too, for `caps_med.losses.ClassCapsuleLoss`.
+            mask: the true label one-hot, in training; the lengths of the class capsules
+                ``[B, types, *S / 8]`` are then returned as well, for
+                `caps_med.losses.ClassCapsuleLoss`.
         """
         maps, capsules = self._encode(image)
         logits = widen(self.head(self._decode(maps, capsules)))
@@ -78,7 +79,7 @@ class CapsuleUNet(SegmentationNetwork):
 
     @sample_by_sample
     def features(self, image: Tensor) -> Tensor:
-        """See `SegmentationNetwork.features`: the decoder's."""
+        """See `SegmentationNetwork.features`: the decoder's maps."""
         return self._decode(*self._encode(image))
 
     def check(self, image: Tensor, mask: Tensor | None = None) -> None:
@@ -86,7 +87,7 @@ class CapsuleUNet(SegmentationNetwork):
         check_input("image", image, self.in_channels, self.spatial_dims, self.divisor)
 
     def _encode(self, image: Tensor) -> tuple[Sequence[Tensor], OrderedDict[str, Tensor]]:
-        """Maps of the convolutions in front, and every layer's capsules by name."""
+        """Maps of the leading convolutions, and every layer's capsules by name."""
         raise NotImplementedError
 
     def _decode(self, maps: Sequence[Tensor], capsules: OrderedDict[str, Tensor]) -> Tensor:
@@ -96,7 +97,7 @@ class CapsuleUNet(SegmentationNetwork):
     def _build_capsules(
         self, first: LayerInfo, layers: Sequence[tuple[str, Shape, int, Routing]]
     ) -> None:
-        """Build the layers above the first from name, types and atoms, stride and routing."""
+        """Build the layers above the first from their names, shapes, strides and routing."""
         infos = [first]
         for name, above, stride, routing in layers:
             below = infos[-1]
@@ -117,5 +118,5 @@ class CapsuleUNet(SegmentationNetwork):
 
 
 def as_maps(*capsules: Tensor) -> Tensor:
-    """Capsules ``[B, J, A, *S]`` as feature maps ``[B, J * A, *S]``, one after another."""
+    """Capsules ``[B, J, A, *S]`` as feature maps ``[B, J * A, *S]``, type by type."""
     return torch.cat([each.flatten(1, 2) for each in capsules], 1)

@@ -40,7 +40,7 @@ def build_noise(
     fibres: bool = True,
     codes: int = 0,
 ) -> NoiseSource:
-    """The noise source of that name.
+    """Build the noise source with the given name.
 
     Args:
         name: see `caps_med.networks.noise.published`, and `FieldNoise` for ``"field"``.

@@ -1,10 +1,10 @@
 """The depth of random fields: how the field of one slice becomes that of the next.
 
-A field is its vector (`caps_med.networks.noise.fields`), and the correlation of two fields is the
-cosine of their vectors. So a field in 3-D, cut into slices, is a path of vectors: over a quarter of
-a circle from one knot to the next, knots standing one correlation length apart. The path begins at
-the vector itself, has no end in either direction, and depends on nothing else: neither on the
-number of slices nor on which of them are computed together.
+A field is given by its vector (`caps_med.networks.noise.fields`), and the correlation of two fields
+is the cosine between their vectors. A 3-D field, cut into slices, is therefore a path of vectors: a
+quarter of a circle from one knot to the next, with knots one correlation length apart. The path
+begins at the vector itself, has no end in either direction, and depends on nothing else: neither on
+the number of slices nor on which of them are computed together.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def path_of(w: Tensor, places: Tensor, number: int) -> Tensor:
     """Vectors ``[D, K]`` at places ``[D]`` along the path that begins at a vector ``[1, K]``.
 
     Args:
-        places: in correlation lengths from there, in either direction.
-        number: of the path; each number has knots of its own.
+        places: distances from its beginning in correlation lengths, in either direction.
+        number: number of the path; each one has its own knots.
     """
     knot = places.floor()
     angle = _QUARTER * (places - knot)[:, None]
@@ -47,9 +47,9 @@ def mean_correlation(distances: ArrayLike) -> NDArray[np.float64]:
 
 
 def _knot(w: Tensor, number: int, knot: int) -> Tensor:
-    """A vector as long as w and nearly independent of it, by shuffling entries and signs.
+    """A vector as long as w and nearly independent of it: its entries and signs shuffled.
 
-    NumPy's legacy generator, whose stream is frozen, so that every version draws the same.
+    Uses NumPy's legacy generator, whose stream is frozen, so that every version draws the same.
     """
     if knot == 0:
         return w

@@ -19,12 +19,12 @@ class FieldNoise(NoiseSource):
     """The first half of z is a style code, the second half a random field (this project's own).
 
     The published sources give every pixel the same numbers, so no noise vector can express the
-    grain of a detector or clouds of background; and ``"broadcast_conv"`` reduces all of z to one
+    grain of a detector or a cloudy background; and ``"broadcast_conv"`` reduces all of z to one
     number. Here the style enters as `STYLE_CHANNELS` constant channels, and the fields of
     `caps_med.networks.noise.fields` as one channel per scale. Both enter again before the output:
-    the style as a gain and a shift of each feature (as in Perez et al. 2018, FiLM), because what
-    enters at the label map has twelve squashes to pass; the fields times an amplitude that the last
-    capsules and the style set at every pixel.
+    the style as a gain and a shift of each feature (as in Perez et al. 2018, FiLM), because the
+    input beside the label map has to pass twelve squashes; the fields times an amplitude that the
+    last capsules and the style set at every pixel.
     """
 
     #: Channels that carry the style.
@@ -89,8 +89,8 @@ class FieldNoise(NoiseSource):
             self.register_buffer("spread", torch.ones(noise_size // 2))
 
     def keep_codes(self, codes: Tensor) -> None:
-        """Style codes ``[N, M]`` that `drawn` chooses from: as many as there is room for, repeated
-        if there are fewer. Entries beyond M remain standard normal.
+        """Keep style codes ``[N, M]`` for `drawn` to choose from: as many as there is room for,
+        repeated if there are fewer. Entries beyond M remain standard normal.
         """
         size = codes.shape[1]
         rows = torch.arange(self.code_count) % len(codes)
@@ -100,8 +100,8 @@ class FieldNoise(NoiseSource):
     def drawn(self, normal: Tensor, uniform: Tensor) -> Tensor:
         """See `SynthesisNetwork.drawn`: near one of the kept style codes, if there are any.
 
-        A mixture of narrow Gaussians keeps apart what the training images keep apart, such as
-        contrasts, between which a single Gaussian also draws.
+        A mixture of narrow Gaussians preserves distinct modes of the training images, such as
+        contrasts, whereas a single Gaussian also draws between them.
         """
         if not self.code_count:
             return normal
@@ -148,20 +148,20 @@ class FieldNoise(NoiseSource):
         return self.noise_size // 2 * (1 + self.count)
 
     def of_slices(self, z: Tensor, depths: Tensor, lengths: Sequence[float] | None) -> Tensor:
-        """See `NoiseSource.of_slices`: one style, and fields in 3-D that the slices cut."""
+        """See `NoiseSource.of_slices`: one style, and 3-D fields through which the slices cut."""
         style, field = z.chunk(2, 1)
         far = [depths.double() / length for length in lengths or self.LENGTHS[: self.count]]
         paths = [path_of(field, places, number) for number, places in enumerate(far)]
         return torch.cat([style.expand(len(depths), -1), *paths], 1)
 
     def _parts(self, z: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The style code and one field vector, or one for each field, ``[B, Z / 2]`` each."""
+        """The style code and one field vector, or one per field, ``[B, Z / 2]`` each."""
         style, *vectors = z.split(self.noise_size // 2, 1)
         return style.clamp(-self.STYLE_LIMIT, self.STYLE_LIMIT), vectors
 
 
 def _draw_again(noise: nn.Module, _: object) -> None:
-    """With the weights it gets its patterns, which are not saved: it may be built on ``meta``."""
+    """Draw the patterns when weights are loaded: they are not saved, and ``meta`` has none."""
     assert isinstance(noise, FieldNoise)  # noqa: S101 - of its own hook
     count, *period = noise.patterns.shape
     noise.patterns = fixed_patterns(count, len(period)).to(noise.fc_look.weight)

@@ -1,8 +1,9 @@
 """Random fields, white to smooth, that a vector determines: the same at every image size.
 
-A vector w of K numbers is the coordinates of a random field in K fixed patterns of white noise,
-``Σ w_k φ_k / |w|``: unit variance whatever w, another field for another w, a smooth passage from
-one to the next, and no random generator at inference. The patterns repeat every `PERIOD` pixels.
+A vector w of K numbers holds the coordinates of a random field in K fixed patterns of white noise,
+``Σ w_k φ_k / |w|``: unit variance for any w, a different field for a different w, a smooth
+transition between fields, and no random generator at inference. The patterns repeat every `PERIOD`
+pixels.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SHORTEST = 1e-6
 def fixed_patterns(count: int, spatial_dims: int) -> Tensor:
     """The K fixed patterns ``[K, *P]``, standard normal.
 
-    NumPy's legacy generator, whose stream is frozen, so that every version draws the same.
+    Uses NumPy's legacy generator, whose stream is frozen, so that every version draws the same.
     """
     return torch.from_numpy(_drawn(count, spatial_dims).copy())
 
@@ -47,10 +48,10 @@ def random_fields(
     """Fields ``[B, F, *S]``: one per scale, and the fibres.
 
     Args:
-        vectors: ``[B, K]``, one for all fields or one for each; fields of zero are zero.
+        vectors: ``[B, K]``, one for all fields or one for each; a zero vector gives a zero field.
         basis: of `fixed_patterns`.
         spatial: size of the fields.
-        fibres: whether there are any.
+        fibres: whether to add fibres.
     """
     tiles = [_tile(w, basis) for w in vectors]
     tiles = tiles * (len(SCALES) + fibres) if len(tiles) == 1 else tiles
@@ -67,9 +68,9 @@ def _tile(w: Tensor, basis: Tensor) -> Tensor:
 
 
 def _fibres(tile: Tensor, spatial: Sequence[int]) -> Tensor:
-    """Curved ridges ``[B, *S]``, at least zero: along the zeros of one smooth field, as bright as
-    another one where that is positive. Structures behind the focal plane look like this; no sum of
-    Gaussian fields does.
+    """Curved ridges ``[B, *S]``, non-negative: along the zeros of one smooth field, as bright as a
+    second one where the latter is positive. Structures behind the focal plane look like this; no
+    sum of Gaussian fields does.
     """
     course, strength = (_at_scale(tile, len(SCALES) + i, FIBRE_SCALE, spatial) for i in range(2))
     ridges = torch.exp(-(THINNESS * course).square()) * F.relu(strength)
@@ -80,8 +81,8 @@ def _at_scale(tile: Tensor, number: int, scale: int, spatial: Sequence[int]) -> 
     """``[B, *S]``: another part of the tile for each scale, upsampled.
 
     Repeated doubling with linear interpolation converges to a quadratic B-spline (Chaikin's corner
-    cutting); upsampled in one step, fields show the grid as ridges along the axes. Three cells more
-    than needed are taken, so that the border has no influence.
+    cutting); upsampled in one step, fields would show the grid as ridges along the axes. Three
+    extra cells are taken, so that the border has no influence.
     """
     part, wider = tile, 3 if scale > 1 else 0
     for axis, size in enumerate(spatial, start=1):

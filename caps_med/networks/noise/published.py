@@ -19,7 +19,7 @@ from caps_med.routing.backends import in_graph
 
 
 class InputNoise(NoiseSource):
-    """A dense layer from z to one channel of the image; ties the generator to one size."""
+    """A dense layer from z to one input channel; ties the generator to one image size."""
 
     channels = 1
     placed = True
@@ -69,9 +69,9 @@ class BroadcastNoise(NoiseSource):
 class BroadcastConvNoise(NoiseSource):
     """z at every position as Z channels, a 5x5 convolution to one channel, leaky ReLU 0.01.
 
-    Since z is the same at every position, so is the channel, but for a border of two pixels. Where
+    Since z is the same at every position, so is the channel, except for a border of two pixels. If
     no gradient is needed, it is computed on a map of five positions along each axis, and the middle
-    one repeated: on a CPU the same to the last bit, for half of the time of a small generator.
+    one is repeated: on a CPU the same to the last bit, in half of the time of a small generator.
     """
 
     channels = 1
@@ -92,12 +92,12 @@ class BroadcastConvNoise(NoiseSource):
 
     @property
     def _distinct(self) -> int:
-        """Along an axis: the middle, and the border where the convolution meets its padding."""
+        """Distinct positions per axis: the middle, and the border where padding is read."""
         return 1 + 2 * int(self.conv_noise.padding[0])
 
 
 def _stretched(maps: Tensor, spatial: Sequence[int]) -> Tensor:
-    """Maps ``[B, C, *S']`` whose middle position along each axis is repeated up to a size."""
+    """Maps ``[B, C, *S']`` enlarged by repeating the middle position along each axis."""
     for axis, (edge, given) in enumerate(zip(spatial, maps.shape[2:], strict=True), start=2):
         if edge == given:
             continue
@@ -134,9 +134,9 @@ class LatentNoise(NoiseSource):
 class DropoutNoise(NoiseSource):
     """Dropout (0.5) of whole capsule types after a capsule layer, on at inference too.
 
-    Upstream's `Dropout2d` meets capsules ``[B, J, A, H, W]`` and so drops along J. Deviation: it
-    draws from the global generator; here type j is dropped where z[j] < 0, so that a seed gives
-    the same image again.
+    Upstream applies `Dropout2d` to capsules ``[B, J, A, H, W]``, which drops along J. Deviation:
+    upstream draws from the global generator; here type j is dropped if z[j] < 0, so that a seed
+    always gives the same image.
     """
 
     def __init__(self, spatial_dims: int, types: int, atoms: int) -> None:

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 
 class NoiseSource(nn.Module):
-    """Base: no channel at the input, latent capsules and image unchanged.
+    """Base: adds no input channel and leaves latent capsules and image unchanged.
 
     Attributes:
         noise_size: length Z of the noise vector ``[B, Z]``.
         channels: extra input channels beside the label map's.
-        placed: whether a pixel's noise depends on its position; then an image is never cut into
-            windows, each of which would begin the noise anew.
+        placed: whether a pixel's noise depends on its position; an image is then never cut into
+            windows, each of which would start the noise anew.
         grainy: whether `add_grain` changes the image.
     """
 
@@ -28,17 +28,17 @@ class NoiseSource(nn.Module):
 
     @property
     def slice_noise_size(self) -> int:
-        """Length of a noise vector that `of_slices` returns."""
+        """Length of the noise vectors from `of_slices`."""
         return self.noise_size
 
     def of_slices(self, z: Tensor, depths: Tensor, lengths: Sequence[float] | None) -> Tensor:
-        """The noise vectors ``[D, slice_noise_size]`` of the slices of one volume: all z here.
+        """The noise vectors ``[D, slice_noise_size]`` for the slices of one volume: here all are z.
 
         Args:
             z: ``[1, Z]``.
             depths: ``[D]``, positions of the slices in pixels.
-            lengths: over which each random field is correlated, in pixels; None for those of a
-                field that is the same in all directions.
+            lengths: correlation length of each random field, in pixels; None for those of
+                isotropic fields.
         """
         return z.expand(len(depths), -1)
 
@@ -66,9 +66,9 @@ class NoiseSource(nn.Module):
         """The maps ``[B, C, *S]`` that become the image, plus the noise of each pixel.
 
         Args:
-            maps: without it.
+            maps: without the noise.
             features: ``[B, A, *S]``, the last capsules.
             z: ``[B, Z]``.
-            fields: those of `fields`.
+            fields: the output of `fields`.
         """
         return maps
