@@ -1,4 +1,4 @@
-"""Self-attention routing: couplings in one step, from how well the votes agree with each other."""
+"""Self-attention routing: couplings in one step, from the votes' agreement with each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EPSILON = 1e-12
 
 
 def exponential_squash(capsules: Tensor) -> Tensor:
-    """Shrink each capsule, ``[..., A]``, to the length ``1 - exp(-|s|)``, keep its direction.
+    """Shrink each capsule, ``[..., A]``, to the length ``1 - exp(-|s|)`` and keep its direction.
 
     Mazzia, Salvetti & Chiaberge 2021, equation 3: more sensitive to short capsules than `squash`.
 
@@ -39,7 +39,7 @@ class SelfAttentionCapsules(DenseVotes):
     are added to the couplings and learned.
 
     Attributes:
-        attends: False gives each output an equal share of each vote, whatever the votes say.
+        attends: False gives each output an equal share of each vote, whatever their agreement.
 
     >>> SelfAttentionCapsules(16, 8, out_types=10, out_atoms=16)(torch.rand(3, 16, 8)).shape
     torch.Size([3, 10, 16])

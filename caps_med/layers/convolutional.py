@@ -41,7 +41,7 @@ _EPSILON = 1e-6
 
 
 class _CapsuleLayer(VotingLayer):
-    """Votes by a (transposed) convolution, capsules by routing; see the two layers below."""
+    """Votes from a (transposed) convolution, capsules from routing; see the two layers below."""
 
     conv: Convolution
 
@@ -57,7 +57,7 @@ class _CapsuleLayer(VotingLayer):
 
     @property
     def reach(self) -> Reach | TiledReach:
-        """Of the votes along each axis; of symmetric padding and plain transposed convolutions."""
+        """Reach of the votes along each axis, for symmetric padding and plain upsampling."""
         return reach_of(self.conv)
 
     def votes(self, capsules: Tensor, window: Window | None = None) -> Tensor:
@@ -65,7 +65,7 @@ class _CapsuleLayer(VotingLayer):
 
         Args:
             capsules: all, or those that the window reads.
-            window: the part of the result to compute, of symmetric padding by zeros alone.
+            window: the part of the result to compute; for symmetric padding with zeros only.
         """
         if capsules.ndim != self.spatial_dims + 3:
             raise InvalidParameter(
@@ -79,7 +79,7 @@ class _CapsuleLayer(VotingLayer):
         return votes if self.vote_norm is None else self.vote_norm(votes)
 
     def forward(self, capsules: Tensor, window: Window | None = None) -> Tensor:
-        """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``; arguments as of `votes`."""
+        """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``; arguments as for `votes`."""
         if window is None:
             return super().forward(capsules)
         return route(self.votes(capsules, window), self.bias, self.routing)
@@ -93,17 +93,17 @@ class _CapsuleLayer(VotingLayer):
 
 
 class VoteNorm(nn.Module):
-    """Bring the votes for each output type to one mean square, times a learned scale.
+    """Normalize the votes for each output type to unit mean square, times a learned scale.
 
     Squash maps short vectors to much shorter ones, so that the capsules of a deep network vanish
-    where the votes of one layer are short (Everett et al. 2023). Here their mean square, over the
-    input types, atoms and positions of one sample, starts where the sum of the votes has the
-    length `SUM_LENGTH`, and training moves it. As RMS normalization (Zhang & Sennrich 2019), it
-    subtracts no mean: directions of votes stay what they are.
+    if the votes of one layer are short (Everett et al. 2023). Here their mean square, over the
+    input types, atoms and positions of one sample, starts at a value for which the sum of the votes
+    has the length `SUM_LENGTH`, and is then trained. Like RMS normalization (Zhang & Sennrich
+    2019), it subtracts no mean: votes keep their directions.
 
     Args:
         in_types, out_types, out_atoms: I, J and A of the votes ``[B, I, J, A, *S]``.
-        routing: what becomes of them.
+        routing: how the votes are routed.
     """
 
     def __init__(self, in_types: int, out_types: int, out_atoms: int, routing: Routing) -> None:
@@ -135,15 +135,15 @@ class ConvCapsule(_CapsuleLayer):
         out_types: output capsule types J.
         out_atoms: atoms A of an output capsule.
         kernel_size: edge of the kernel.
-        stride: 1 keeps the size, 2 halves it (rounded up); with an even kernel and another padding
-            than ``"tensorflow"`` that of an axis shorter by one position.
+        stride: 1 keeps the size, 2 halves it (rounded up); with an even kernel and padding other
+            than ``"tensorflow"``, the size is that for an axis shorter by one position.
         routing: iterations and competition.
         vote_bias: a bias in the convolution (CapsPix2Pix).
         routing_bias: a bias ``[J, A]`` before each squash, initially 0.1 (SegCaps).
         padding: ``"symmetric"`` pads ``(kernel_size - 1) // 2`` on both sides, as PyTorch
             does; ``"tensorflow"`` is TensorFlow's *same*: for stride 2 on an even size it pads one
-            less before than after; ``"replicate"`` is symmetric, with the border's capsules instead
-            of zeros.
+            position fewer before than after; ``"replicate"`` is symmetric, with the border's
+            capsules instead of zeros.
         normalize: bring the votes for each output type to one scale; see `VoteNorm`.
 
     Initial weights: normal, see `initialize_votes` (deviation: upstream starts He-normal or
@@ -187,9 +187,9 @@ class ConvCapsule(_CapsuleLayer):
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
 
     def pad_by(self, padding: Padding) -> None:
-        """Continue the border by zeros (``"symmetric"``) or its capsules; the weights stay.
+        """Pad with zeros (``"symmetric"``) or with the border's capsules; the weights stay.
 
-        ``"tensorflow"`` is chosen once, when the layer is built.
+        ``"tensorflow"`` can only be chosen when the layer is built.
         """
         self.padding = padding
         self.conv.padding_mode = "replicate" if padding == "replicate" else "zeros"
@@ -209,13 +209,13 @@ class DeconvCapsule(_CapsuleLayer):
         upsampling: ``"transposed"`` as published. The taps of a transposed convolution differ
             between even and odd positions, which shows as a checkerboard, and along the border as
             dots (Odena et al. 2016, "Deconvolution and checkerboard artifacts").
-            ``"smoothed"`` continues the border's capsules and averages the votes with (1, 2, 1) / 4
+            ``"smoothed"`` repeats the border's capsules and averages the votes with (1, 2, 1) / 4
             along each axis: equal capsules then cast equal votes everywhere, whatever the weights,
             whose shapes stay as published. (Sugawara et al. 2018, "Super-resolution using
             convolutional neural networks without any checkerboard artifacts", hold each value with
-            (1, 1); here twice, so that the votes stay in place.)
-            ``"linear"`` interpolates the capsules and convolves them (kernel 3, the border's
-            capsules continued).
+            (1, 1); applied twice here, so that the votes stay in place.)
+            ``"linear"`` interpolates the capsules and convolves them (kernel 3, repeating the
+            border's capsules).
 
     >>> layer = DeconvCapsule(2, in_types=3, in_atoms=8, out_types=2, out_atoms=4)
     >>> layer(torch.rand(1, 3, 8, 16, 16)).shape
@@ -257,9 +257,9 @@ class DeconvCapsule(_CapsuleLayer):
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
 
     def enlarge_by(self, upsampling: Upsampling) -> None:
-        """Smooth a transposed convolution or not; the weights stay.
+        """Switch the smoothing of a transposed convolution on or off; the weights stay.
 
-        ``"linear"``, whose weights have other shapes, is chosen once, when the layer is built.
+        ``"linear"``, whose weights have other shapes, can only be chosen when the layer is built.
         """
         self.upsampling, self.smoothing = upsampling, None
         if upsampling == "linear":
@@ -282,11 +282,11 @@ class DeconvCapsule(_CapsuleLayer):
 
 
 def kernels_channels_last(network: nn.Module) -> None:
-    """Order the kernels of convolutional capsule layers in memory as their maps are, channels last.
+    """Store the kernels of convolutional capsule layers channels last, like their maps.
 
-    For GPUs: cuDNN takes maps and kernels in one order only, and reorders kernels in others at each
-    call, in the forward pass and the backward pass; their gradients are then reordered, too.
-    Values and shapes stay as they are.
+    For GPUs: cuDNN needs maps and kernels in the same order, and otherwise reorders the kernels in
+    each call, in the forward and the backward pass, and then their gradients too. Values and shapes
+    do not change.
     """
     for layer in network.modules():
         if isinstance(layer, _CapsuleLayer):
@@ -294,7 +294,7 @@ def kernels_channels_last(network: nn.Module) -> None:
 
 
 def _smooth_again(layer: nn.Module, _: object) -> None:
-    """With the weights it gets its kernel, which is not saved: it may be built on ``meta``."""
+    """Make the kernel when weights are loaded: it is not saved, and ``meta`` has none."""
     assert isinstance(layer, DeconvCapsule)  # noqa: S101 - of its own hook
     layer.enlarge_by(layer.upsampling)
 

@@ -1,4 +1,4 @@
-"""Fully connected capsules: one weight matrix for each pair of input and output capsule."""
+"""Fully connected capsules: one weight matrix for each pair of input and output capsules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DenseVotes(nn.Module):
         """Votes ``[B, I, J, A]`` of capsules ``[B, I, A_in]``.
 
         Raises:
-            InvalidParameter: capsules of another shape.
+            InvalidParameter: capsules of the wrong shape.
         """
         if capsules.shape[1:] != (self.in_capsules, self.in_atoms):
             raise InvalidParameter(
@@ -66,7 +66,7 @@ class DenseCapsules(DenseVotes):
         out_atoms: atoms A of an output capsule.
         routing: iterations and competition; the published three over the outputs.
         learn_priors: whether the logits that routing starts from are learned with the weights, one
-            for each pair of capsules, as the paper allows; else they are zero.
+            for each pair of capsules, as the paper allows; otherwise they are zero.
 
     ``layer(capsules [B, I, A_in])`` -> ``[B, J, A]``. Weights start normal, scaled so that lengths
     of all outputs start near 0.2, whatever the number of iterations (deviation: published code
@@ -108,7 +108,7 @@ class DenseCapsules(DenseVotes):
 
 
 def _backend(votes: Tensor) -> str:
-    """Native code for many samples, one in each lane of a vector; else PyTorch operations."""
+    """Native code for many samples, one per lane of a vector; otherwise PyTorch operations."""
     if in_graph() or len(votes) < _NATIVE_FROM:
         return "plain"
     return "numba" if active_backend(votes.device) == "numba" else "plain"

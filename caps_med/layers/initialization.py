@@ -21,13 +21,13 @@ def initialize(conv: Convolution) -> None:
 def initialize_votes(
     conv: Convolution, in_types: int, out_types: int, out_atoms: int, routing: Routing
 ) -> None:
-    """Weights such that capsule lengths neither vanish nor saturate through a deep network.
+    """Weights with which capsule lengths neither vanish nor saturate through a deep network.
 
-    Squash maps a short length n to n²: where a layer multiplies lengths by less than 2, they
+    Squash maps a short length n to n²: if a layer multiplies lengths by less than 2, they
     collapse to zero within a few layers (v = gv²g / (1 + g²v²) has no fixed point but zero), so a
     zero label map would leave a network without gradient. With a gain of 2.2 the fixed point is
-    0.71; a gain of 3 (0.87) learned more slowly, its squashes being half saturated. Votes of
-    different input types are taken as independent: their equally weighted sum has
+    0.71; a gain of 3 (0.87) learned more slowly because its squashes are half saturated. Votes of
+    different input types are assumed to be independent: their equally weighted sum has
     `sqrt(in_types)` times a vote's length, divided by `in_types` under input competition and by
     `out_types` under output competition.
     """

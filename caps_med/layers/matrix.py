@@ -39,7 +39,7 @@ class PoseMatrices(NamedTuple):
 
 
 class PrimaryMatrixCapsules(nn.Module):
-    """Feature maps to matrix capsules by a 1 x 1 convolution: poses linear, activations sigmoid.
+    """Matrix capsules from feature maps by a 1 x 1 convolution: linear poses, sigmoid activations.
 
     Args:
         spatial_dims: 2 or 3.
@@ -92,7 +92,7 @@ class _RoutedByEM(nn.Module):
         return taps * inputs * outputs * ATOMS
 
     def check(self, capsules: PoseMatrices) -> None:
-        """Refuse capsules of other types."""
+        """Reject capsules of the wrong types."""
         poses, activations = capsules
         right = poses.shape[1:3] == (self.in_types, ATOMS)
         if not right or activations.shape != poses.shape[:2] + poses.shape[3:]:
@@ -105,8 +105,8 @@ class _RoutedByEM(nn.Module):
     def _votes(self, poses: Tensor) -> Tensor:
         """Votes ``[B, T, I, J, 16, P]`` of poses ``[B, I, 16, T, P]``; matrices column by column.
 
-        So the product lies in memory as routing reads it; to rearrange it takes a third of a
-        training step. Routing treats all atoms alike.
+        The product then lies in memory in the order in which routing reads it; rearranging it would
+        take a third of a training step. Routing treats all atoms alike.
         """
         if self.pose == "vector":
             return torch.einsum("biytp,tijyz->btijzp", poses, self.weight)
@@ -123,7 +123,7 @@ class _RoutedByEM(nn.Module):
         count: int,
         iterations: int | None = None,
     ) -> EMCapsules:
-        """Route the votes of `count` different children, or begin to with so many iterations."""
+        """Route the votes of `count` different children, with all or the given iterations."""
         run = self.routing if iterations is None else replace(self.routing, iterations=iterations)
         last = self.routing.inverse_temperature(self.routing.iterations - 1)
         parents = self.out_types * votes.shape[4:].numel()
@@ -144,12 +144,12 @@ class ConvMatrixCapsules(_RoutedByEM):
         routing: EM iterations and temperature.
         pose: ``"vector"`` transforms poses as vectors of 16 numbers, with 16 times the weights.
 
-    ``layer(capsules)`` -> capsules of ``(edge - kernel_size) // stride + 1`` positions an axis.
+    ``layer(capsules)`` -> capsules of ``(edge - kernel_size) // stride + 1`` positions per axis.
     Deviations: transformation matrices start as the identity plus normal noise of standard
     deviation 0.1 (released code: noise alone); a parent's cost counts its share of the children a
     hundredfold, whatever the width of the layers (Gritzman 2019, "Avoiding implementation pitfalls
-    of matrix capsules with EM routing", section 3.2), and `beta_a` is kept times the last λ, so
-    that gradient steps of a usual size can move it.
+    of matrix capsules with EM routing", section 3.2), and `beta_a` is stored multiplied by the last
+    λ, so that gradient steps of the usual size can move it.
 
     >>> below = PrimaryMatrixCapsules(2, 8, 3)(torch.rand(1, 8, 7, 7))
     >>> poses, activations = ConvMatrixCapsules(2, 3, 4, kernel_size=3, stride=2)(below)
@@ -176,7 +176,7 @@ class ConvMatrixCapsules(_RoutedByEM):
         return PoseMatrices(found.poses, found.activations)
 
     def route(self, capsules: PoseMatrices) -> EMCapsules:
-        """As a call, with the assignments ``[B, T * I, J, *S]`` of each tap's children."""
+        """Like a call, with the assignments ``[B, T * I, J, *S]`` of each tap's children."""
         self.check(capsules)
         poses, activations = capsules
         size = poses.shape[3:]
@@ -205,11 +205,11 @@ class ConvMatrixCapsules(_RoutedByEM):
         return tuple((edge - self.kernel_size) // self.stride + 1 for edge in size)
 
     def vote_count(self, size: Sequence[int]) -> int:
-        """Numbers in the votes of one image, from the positions of the input."""
+        """Numbers in the votes of one image, given the size of the input."""
         return self._votes_of_position * math.prod(self.out_size(size))
 
     def seen(self, size: torch.Size) -> Tensor:
-        """``[T, *S']``: the input position, numbered row by row, at each tap of each output."""
+        """``[T, *S']``: the input position, counted row by row, at each tap of each output."""
         places = torch.arange(int(size.numel())).reshape(size)
         counts = self.out_size(size)
         taps = []
@@ -223,17 +223,17 @@ class ConvMatrixCapsules(_RoutedByEM):
 
 
 class ClassMatrixCapsules(_RoutedByEM):
-    """One matrix capsule a class, from the capsules of all positions by one routing.
+    """One matrix capsule per class, routed from the capsules of all positions at once.
 
-    The transformation matrices are shared by all positions of a type; where a capsule stands is
-    added to its votes (coordinate addition, section 4.1): the position's centre, scaled to (0, 1),
-    to the first elements of the vote's last column.
+    The transformation matrices are shared by all positions of a type; a capsule's position is
+    added to its votes (coordinate addition, section 4.1): its centre, scaled to (0, 1), to the
+    first elements of the vote's last column.
 
     Args:
         in_types: input capsule types.
         out_types: classes.
         routing: EM iterations and temperature.
-        coordinates: whether to add them.
+        coordinates: whether to add the positions.
         pose: see `ConvMatrixCapsules`.
 
     ``layer(capsules)`` -> poses ``[B, J, 16]`` and activations ``[B, J]``.
@@ -256,7 +256,7 @@ class ClassMatrixCapsules(_RoutedByEM):
         return PoseMatrices(found.poses.squeeze(-1), found.activations.squeeze(-1))
 
     def vote_count(self, size: Sequence[int]) -> int:
-        """Numbers in the votes of one image, from the positions of the input."""
+        """Numbers in the votes of one image, given the size of the input."""
         return self._votes_of_position * math.prod(size)
 
     def coupling_steps(self, capsules: PoseMatrices) -> Tensor:
@@ -272,7 +272,7 @@ class ClassMatrixCapsules(_RoutedByEM):
         """Poses ``[B, J, 16, 1]``, activations ``[B, J, 1]``, assignments ``[B, I * P, J, 1]``.
 
         Args:
-            iterations: fewer than those of the layer, to see how routing begins.
+            iterations: fewer than the layer's, to inspect the first steps of routing.
         """
         self.check(capsules)
         poses, activations = capsules

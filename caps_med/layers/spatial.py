@@ -42,7 +42,7 @@ def conv_type(spatial_dims: int) -> type[nn.Conv2d | nn.Conv3d]:
     """The convolution over 2 or 3 axes.
 
     Raises:
-        InvalidParameter: another number of axes.
+        InvalidParameter: `spatial_dims` is not 2 or 3.
     """
     return _over_axes(_CONV, spatial_dims)
 
@@ -51,7 +51,7 @@ def transposed_conv_type(spatial_dims: int) -> type[nn.ConvTranspose2d | nn.Conv
     """The transposed convolution over 2 or 3 axes.
 
     Raises:
-        InvalidParameter: another number of axes.
+        InvalidParameter: `spatial_dims` is not 2 or 3.
     """
     return _over_axes(_TRANSPOSED_CONV, spatial_dims)
 
@@ -63,7 +63,7 @@ def _over_axes(types: Mapping[int, C], spatial_dims: int) -> C:
 
 
 class _Pointwise(_ConvNd):
-    """A convolution of one position to one; without gradients its own way on CPUs."""
+    """A convolution with kernel 1; without gradients, oneDNN computes it on CPUs."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         left = torch.is_grad_enabled() or _left_to_pytorch(input, weight, bias)
@@ -73,15 +73,15 @@ class _Pointwise(_ConvNd):
 
 
 class _Pointwise2d(_Pointwise, nn.Conv2d):
-    """Of pictures."""
+    """In 2-D."""
 
 
 class _Pointwise3d(_Pointwise, nn.Conv3d):
-    """Of volumes."""
+    """In 3-D."""
 
 
 class _Tiled(_ConvNd):
-    """A convolution by tiles where the routing is native too; see `caps_med.convolutions`."""
+    """A convolution by tiles if the routing is native too; see `caps_med.convolutions`."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not _is_tiled(self, input, weight, bias):
@@ -90,15 +90,15 @@ class _Tiled(_ConvNd):
 
 
 class _Tiled2d(_Tiled, nn.Conv2d):
-    """Of pictures."""
+    """In 2-D."""
 
 
 class _Tiled3d(_Tiled, nn.Conv3d):
-    """Of volumes."""
+    """In 3-D."""
 
 
 class _TiledTransposed(_ConvTransposeNd):
-    """The same of transposed convolutions."""
+    """The same for transposed convolutions."""
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         if output_size is not None:
@@ -116,11 +116,11 @@ class _TiledTransposed(_ConvTransposeNd):
 
 
 class _TiledTransposed2d(_TiledTransposed, nn.ConvTranspose2d):
-    """Of pictures."""
+    """In 2-D."""
 
 
 class _TiledTransposed3d(_TiledTransposed, nn.ConvTranspose3d):
-    """Of volumes."""
+    """In 3-D."""
 
 
 _POINTWISE: dict[int, type[nn.Conv2d | nn.Conv3d]] = {2: _Pointwise2d, 3: _Pointwise3d}
@@ -132,10 +132,10 @@ _TILED_TRANSPOSED: dict[int, type[nn.ConvTranspose2d | nn.ConvTranspose3d]] = {
 
 
 def tiled_conv_type(spatial_dims: int) -> type[nn.Conv2d | nn.Conv3d]:
-    """`conv_type`, computed by tiles on CPUs (`caps_med.convolutions`) where it can be.
+    """`conv_type`, computed by tiles on CPUs (`caps_med.convolutions`) where possible.
 
     Raises:
-        InvalidParameter: another number of axes.
+        InvalidParameter: `spatial_dims` is not 2 or 3.
     """
     return _over_axes(_TILED, spatial_dims)
 
@@ -146,25 +146,25 @@ def tiled_transposed_conv_type(
     """`transposed_conv_type`, by tiles.
 
     Raises:
-        InvalidParameter: another number of axes.
+        InvalidParameter: `spatial_dims` is not 2 or 3.
     """
     return _over_axes(_TILED_TRANSPOSED, spatial_dims)
 
 
 def vote_conv_type(spatial_dims: int, kernel_size: int) -> type[nn.Conv2d | nn.Conv3d]:
-    """`tiled_conv_type` of maps that are channels last, whose kernels of 1 are faster too.
+    """`tiled_conv_type` for channels-last maps, with faster kernels of 1 as well.
 
-    These are left by PyTorch, on one thread, to a product of matrices that takes three times as
-    long as oneDNN's, which it takes on several threads.
+    For these, PyTorch uses a matrix product on one thread that takes three times as long as
+    oneDNN's, which it uses on several threads.
 
     Raises:
-        InvalidParameter: another number of axes.
+        InvalidParameter: `spatial_dims` is not 2 or 3.
     """
     return _over_axes(_POINTWISE if kernel_size == 1 else _TILED, spatial_dims)
 
 
 def geometry_of(layer: _ConvNd) -> Geometry:
-    """The geometry of a convolution whose axes are alike."""
+    """The geometry of a convolution that is the same along all axes."""
     return Geometry(
         len(layer.kernel_size),
         layer.kernel_size[0],
@@ -175,7 +175,7 @@ def geometry_of(layer: _ConvNd) -> Geometry:
 
 
 def is_tileable(layer: _ConvNd) -> bool:
-    """Whether the layer is one that can be computed by tiles."""
+    """Whether the layer can be computed by tiles."""
     alike = all(len(set(x)) == 1 for x in (layer.kernel_size, layer.stride, layer.padding))
     if (
         not alike
@@ -190,7 +190,7 @@ def is_tileable(layer: _ConvNd) -> bool:
 
 
 def reach_of(layer: _ConvNd) -> Reach | TiledReach:
-    """What the layer's results depend on along each axis, by tiles where it may be computed so."""
+    """The inputs that the layer's results depend on along each axis; tile by tile if tileable."""
     one = geometry_of(layer)
     if is_tileable(layer):
         return tile_of(one)
@@ -198,7 +198,7 @@ def reach_of(layer: _ConvNd) -> Reach | TiledReach:
 
 
 def kernel_bytes(network: nn.Module) -> list[int]:
-    """Bytes of the kernels of each layer that can be computed by tiles, as these need them."""
+    """Bytes of the transformed kernels of each layer that can be computed by tiles."""
     found = (layer for layer in network.modules() if isinstance(layer, _Tiled | _TiledTransposed))
     return [
         4 * kernel_numbers(geometry_of(layer), layer.in_channels, layer.out_channels)
@@ -217,10 +217,10 @@ def _is_tiled(
     """Whether these maps are computed by tiles.
 
     Args:
-        layer: that convolves them.
+        layer: the layer that convolves them.
         maps: all, or a part.
-        weight, bias: the layer's. A parametrization computes them anew each time that it is asked.
-        sizes: of the whole result, where the maps are a part.
+        weight, bias: the layer's. A parametrization recomputes them on each access.
+        sizes: of the whole result, if the maps are a part.
     """
     if (
         torch.compiler.is_compiling()  # which cannot follow the questions below
@@ -252,7 +252,7 @@ def _by_tiles(
 
 
 def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:
-    """What a layer with padding by zeros returns in a window; `maps` is what that reads."""
+    """The result of a zero-padded layer in a window; `maps` is the part that the window reads."""
     weight, bias = layer.weight, layer.bias
     if _is_tiled(layer, maps, weight, bias, window.sizes):
         return _by_tiles(layer, maps, weight, bias, window)
@@ -266,8 +266,8 @@ def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:
 
 
 def _left_to_pytorch(maps: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether PyTorch's own choice is needed: for graphs, derivatives in forward mode, functions
-    that `torch.func` transforms, other types and devices.
+    """Whether to leave the choice to PyTorch: for graphs, forward-mode derivatives, transforms of
+    `torch.func`, and other types and devices.
     """
     return (
         in_graph()
@@ -289,9 +289,9 @@ def _by_onednn(layer: _ConvNd, maps: Tensor, weight: Tensor, bias: Tensor | None
 
 
 def channels_last(maps: Tensor) -> Tensor:
-    """``[N, C, *S]`` with the channels of a position side by side: convolutions and routing run
-    up to three times faster so, and each layer leaves its capsules so for the next. As they are
-    under transforms of `torch.func`, of which `vmap` knows no layout but the usual one.
+    """``[N, C, *S]`` with the channels of a position side by side: convolutions and routing then
+    run up to three times faster, and each layer passes its capsules on in this layout. Unchanged
+    under transforms of `torch.func`, because `vmap` supports only the usual layout.
     """
     if is_transformed():
         return maps
@@ -300,7 +300,7 @@ def channels_last(maps: Tensor) -> Tensor:
 
 
 def pad_same(maps: Tensor, kernel_size: int, stride: int) -> Tensor:
-    """Zero-pad ``[N, C, *S]`` as TensorFlow's ``same`` does: the odd pixel goes after."""
+    """Zero-pad ``[N, C, *S]`` like TensorFlow's ``same``: the odd pixel goes after."""
     pads: list[int] = []
     for size in reversed(maps.shape[2:]):
         total = max(kernel_size - (size % stride or stride), 0)

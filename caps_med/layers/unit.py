@@ -46,29 +46,29 @@ def unit(vectors: Tensor, dim: int) -> Tensor:
 
 
 def soft_squash(capsules: Tensor) -> Tensor:
-    """Directions of capsules ``[B, J, A, *S]``, their lengths by a softmax over the types."""
+    """Keep the directions of capsules ``[B, J, A, *S]``; a softmax over types gives the lengths."""
     lengths = torch.sqrt(capsules.square().sum(2, keepdim=True) + _EPSILON)
     return capsules / lengths * lengths.softmax(1)
 
 
 def _summed(votes: Tensor) -> Tensor:
-    """Over the input types, ``[B, J, A, *S]``, at least float32."""
+    """Sums over the input types, ``[B, J, A, *S]``, at least float32."""
     return votes.sum(1, dtype=wide_dtype(votes))
 
 
 class UnitCapsule(VotingLayer):
-    """Capsules by unit routing: the sum of all votes, each brought to length one, and a bias.
+    """Capsules from unit routing: the sum of all votes, each scaled to length one, plus a bias.
 
     Votes are depthwise separable: a kernel for each pair of types, the same for all atoms, then a
     matrix over the atoms.
 
     Deviations: a vote has length one over its atoms, as in the paper (the published code divides
-    by the norm over the output types); the matrix is one for each pair of types (the published
+    by the norm over the output types); there is one matrix for each pair of types (the published
     code mixes all types in groups of its own, with `in_types` times `out_types` as many weights in
     each); 2-D as well.
 
-    Without gradients the votes for one or two output types at a time are computed and added up:
-    with J types in a J-th of the memory, and in less time; of a single sample to the same bits.
+    Without gradients, votes are computed and summed for one or two output types at a time: J types
+    then take a J-th of the memory, and less time; for a single sample the bits are the same.
 
     Args:
         spatial_dims: 2 or 3.
@@ -76,11 +76,11 @@ class UnitCapsule(VotingLayer):
         in_atoms: atoms of an input capsule.
         out_types: output capsule types J.
         out_atoms: atoms A of an output capsule.
-        kernel_size: edge of the kernel; odd, or even of a transposed convolution.
+        kernel_size: edge of the kernel; odd, or even for a transposed convolution.
         stride: 1 keeps the size, 2 halves it (rounded up).
         transposed: whether the depthwise convolution is transposed: give kernel 4 and stride 2,
             which doubles the size.
-        squash: of the sum, see `UnitSquash`.
+        squash: squash of the sum, see `UnitSquash`.
 
     >>> layer = UnitCapsule(2, 3, 8, out_types=4, out_atoms=6, kernel_size=5, stride=2)
     >>> layer(torch.rand(1, 3, 8, 16, 16)).shape
@@ -115,14 +115,14 @@ class UnitCapsule(VotingLayer):
 
     @property
     def types_at_once(self) -> int:
-        """Output types whose votes are in memory at once without gradients, at most."""
+        """The most output types whose votes are in memory at once without gradients."""
         return max(len(part) for part in self._parts())
 
     def votes(self, capsules: Tensor, types: slice = slice(None)) -> Tensor:
         """Votes ``[B, I, J, A, *S']`` of length one of the capsules ``[B, I, A_in, *S]``.
 
         Args:
-            types: the output types that they are for; J of them.
+            types: the J output types that the votes are for.
         """
         atoms = capsules.transpose(1, 2)
         maps = self._convolved(atoms.flatten(0, 1), types)  # [B * A_in, I * J, *S']
@@ -144,7 +144,7 @@ class UnitCapsule(VotingLayer):
         return convolve(maps, kernels, stride=one.stride, padding=one.padding, groups=one.groups)
 
     def _parts(self) -> list[range]:
-        """Output types, parted into those whose votes are computed at once."""
+        """Output types, in groups whose votes are computed at once."""
         least = _AT_ONCE_TRANSPOSED if self.transposed else _AT_ONCE
         parts = np.array_split(range(self.out_types), max(1, self.out_types // least))
         return [range(part[0], part[-1] + 1) for part in parts]

@@ -27,19 +27,20 @@ class VotingLayer(nn.Module):
         return self._routed(capsules)
 
     def _routed_by(self, backend: str | None, capsules: Tensor) -> Tensor:
-        """As the backward pass has to repeat it, which may be outside of a `use_backend`."""
+        """Route with a fixed backend: the backward pass may repeat it outside a `use_backend`."""
         with nullcontext() if backend is None else use_backend(backend):
             return self._routed(capsules)
 
     @abstractmethod
     def _routed(self, capsules: Tensor) -> Tensor:
-        """The capsules that the votes are routed to."""
+        """The capsules to which the votes are routed."""
 
 
 def recompute_votes(network: nn.Module, enabled: bool = True) -> None:
     """Train with less memory: no capsule layer of `network` keeps its votes for the backward pass.
 
-    Votes are most of what training keeps; convolving again costs about a forward pass per step.
+    Votes make up most of the memory of training; convolving again costs about one forward pass per
+    step.
     """
     for layer in network.modules():
         if isinstance(layer, VotingLayer):
