@@ -45,7 +45,7 @@ class MarginLoss(nn.Module):
         """The mean margin loss, or its sum over classes.
 
         Raises:
-            InvalidParameter: shapes that differ, or class weights of another count.
+            InvalidParameter: the shapes differ, or the number of class weights is wrong.
         """
         check_one_hot(target, lengths)
         target = target.to(lengths.dtype)
@@ -60,27 +60,27 @@ class MarginLoss(nn.Module):
 
 
 def check_one_hot(target: Tensor, lengths: Tensor) -> None:
-    """Refuse targets that are not one-hot, such as label ids ``[B, 1, *S]``: they would broadcast.
+    """Reject targets that are not one-hot, such as label ids ``[B, 1, *S]``: they would broadcast.
 
     Raises:
-        InvalidParameter: another shape than that of the lengths; the message holds both.
+        InvalidParameter: the shape differs from that of the lengths; the message gives both.
     """
     if lengths.shape != target.shape:
         raise InvalidParameter(
-            f"target has shape {tuple(target.shape)}: that of the lengths, "
-            f"{tuple(lengths.shape)}, is needed; of label ids [B, 1, *S], "
-            f"monai.networks.one_hot(ids, {lengths.shape[1]}) makes it"
+            f"target has shape {tuple(target.shape)}: the shape of the lengths, "
+            f"{tuple(lengths.shape)}, is needed; convert label ids [B, 1, *S] with "
+            f"monai.networks.one_hot(ids, {lengths.shape[1]})"
         )
 
 
 def check_class_weights(weights: Sequence[float], classes: int) -> None:
-    """Refuse weights of another count than that of the classes.
+    """Check that there is one weight per class.
 
     Raises:
-        InvalidParameter: the message holds both counts.
+        InvalidParameter: the counts differ; the message gives both.
     """
     if len(weights) != classes:
         raise InvalidParameter(
             f"class_weights has {len(weights)} entries: one for each of the {classes} classes is "
-            "needed (of a binary task, one for the foreground)"
+            "needed (for a binary task, one for the foreground)"
         )

@@ -11,11 +11,11 @@ from caps_med.losses.segmentation import CapsuleSegmentationLoss, Target
 
 
 class ClassCapsuleLoss(nn.Module):
-    """The loss of the answer, and the margin loss of the class capsules below it.
+    """The loss of the answer, plus the margin loss of the class capsules below it.
 
-    So the length of a class capsule says whether its class is present in the block of pixels that
-    the capsule covers, as the margin loss of Nguyen et al. 2021 (3D-UCaps) has it. Deviation: a
-    class is present where any pixel of the block has it (theirs interpolates the label map), and
+    The length of a class capsule thus says whether its class is present in the block of pixels that
+    the capsule covers, as with the margin loss of Nguyen et al. 2021 (3D-UCaps). Deviation: a
+    class is present if any pixel of the block has it (theirs interpolates the label map), and
     the margins are those of `MarginLoss`.
 
     Args:
@@ -23,10 +23,10 @@ class ClassCapsuleLoss(nn.Module):
         weight: of the margin loss; the paper's 0.1.
 
     ``loss(prediction, (one_hot [B, K, *S], image [B, C, *S]))`` -> scalar. The prediction is
-    ``(probabilities [B, K, *S], lengths [B, J, *S'])``, or the probabilities alone; of a binary
+    ``(probabilities [B, K, *S], lengths [B, J, *S'])``, or the probabilities alone; in a binary
     task (K = 1) both classes have a capsule (J = 2). A third tensor of the target says where there
-    are labels, as in `CapsuleSegmentationLoss`: in a block that is not labelled as a whole, only
-    the classes that are seen there count.
+    are labels, as in `CapsuleSegmentationLoss`: in a block that is only partly labelled, only the
+    classes that occur there count.
     """
 
     def __init__(self, of_answer: CapsuleSegmentationLoss, weight: float = 0.1) -> None:
@@ -53,7 +53,7 @@ class ClassCapsuleLoss(nn.Module):
 
 
 def presence(one_hot: Tensor, lengths: Tensor, labelled: Tensor | None = None) -> Tensor:
-    """Which classes are in the block of each of the ``[B, J, *S']`` class capsules: 0 or 1.
+    """Whether each class is present in the block of its class capsules ``[B, J, *S']``: 0 or 1.
 
     Args:
         one_hot: ``[B, K, *S]``, zeros where there is no label.

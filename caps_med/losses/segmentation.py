@@ -28,11 +28,11 @@ Target = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
 def length_cross_entropy(lengths: Tensor, one_hot: Tensor) -> Tensor:
     """Cross-entropy of capsule lengths, which are probabilities, not logits.
 
-    Squash makes ``|v| = |s|² / (1 + |s|²)``, so the odds ``|v| / (1 - |v|)`` are ``|s|²`` and the
-    gradient of the cross-entropy by ``|s|`` falls as ``1/|s|`` where that of the margin or Dice
-    loss falls as ``1/|s|³``: a capsule that is long in the wrong place can still be shortened. With
-    several classes, the cross-entropy of the odds' shares is added with weight 0.3, since exactly
-    one class is present.
+    Squash gives ``|v| = |s|² / (1 + |s|²)``, so the odds ``|v| / (1 - |v|)`` are ``|s|²`` and the
+    gradient of the cross-entropy with respect to ``|s|`` falls as ``1/|s|``, whereas that of the
+    margin or Dice loss falls as ``1/|s|³``: a capsule that is long in the wrong place can still be
+    shortened. With several classes, the cross-entropy of the normalized odds is added with weight
+    0.3, since exactly one class is present.
 
     Args:
         lengths: ``[B, J, *S]`` in [0, 1). one_hot: the same shape, of any dtype.
@@ -41,7 +41,7 @@ def length_cross_entropy(lengths: Tensor, one_hot: Tensor) -> Tensor:
         A scalar: the mean over batch, classes and positions.
 
     Raises:
-        InvalidParameter: shapes that differ.
+        InvalidParameter: the shapes differ.
     """
     lengths, one_hot = _wide(lengths, one_hot)
     likely = lengths.clamp(_MARGIN, 1 - _MARGIN)
@@ -54,11 +54,11 @@ def length_cross_entropy(lengths: Tensor, one_hot: Tensor) -> Tensor:
 
 
 class CapsuleSegmentationLoss(nn.Module):
-    """A loss of the capsule lengths, and the masked reconstruction's error.
+    """A loss of the capsule lengths, plus the error of the masked reconstruction.
 
     LaLonde & Bagci 2018, section 2.3: cross-entropy weighted by class frequency, plus the
-    reconstruction's mean squared error weighted by 0.1. Deviations: other losses to choose from,
-    and another default; several classes (see `length_cross_entropy`); the reconstruction's target
+    reconstruction's mean squared error weighted by 0.1. Deviations: a choice of other losses, and a
+    different default; several classes (see `length_cross_entropy`); the reconstruction's target
     is the image where any class is marked: the whole image when background is a class, the
     foreground when the task is binary.
 
@@ -67,19 +67,20 @@ class CapsuleSegmentationLoss(nn.Module):
             and the focal loss (Lin et al. 2017) of the lengths' log-odds; ``"bce"``, binary
             cross-entropy of each class; ``"margin"``, `MarginLoss`; ``"weighted_bce"`` and
             ``"weighted_margin"``, both with `class_weights`.
-        class_weights: one weight a class, for the weighted losses. Of a binary task, whose one
+        class_weights: one weight per class, for the weighted losses. For a binary task, whose only
             capsule type is the foreground: that of the foreground, in units of the background's.
         reconstruction_weight: weight of the mean squared error of the reconstruction.
 
     ``loss(prediction, (one_hot [B, J, *S], image [B, C, *S]))`` -> scalar. The prediction is
     ``(lengths [B, J, *S], reconstruction [B, C, *S])``, or the lengths alone; `one_hot` may have
     any dtype, and the arithmetic is at least float32. A third tensor of the target, bool
-    ``[B, 1, *S]``, says where there are labels: the loss is that of these positions alone, and 0 if
+    ``[B, 1, *S]``, says where there are labels: the loss covers only these positions, and is 0 if
     there are none.
 
     Raises:
-        InvalidParameter: an unknown kind, a weighted one without weights, or, in the call, with
-            another number of them than classes; a `one_hot` of another shape than the lengths.
+        InvalidParameter: an unknown kind, or a weighted one without weights; in the call, a number
+            of weights other than that of the classes, or a `one_hot` whose shape differs from that
+            of the lengths.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class CapsuleSegmentationLoss(nn.Module):
         check_choice(get_args(Kind), loss=kind)
         base = kind.removeprefix("weighted_")
         if base != kind and not class_weights:
-            raise InvalidParameter(f"loss={kind!r} needs class weights, one a class")
+            raise InvalidParameter(f"loss={kind!r} needs class weights, one per class")
         self.reconstruction_weight = reconstruction_weight
         self.of_lengths = _losses(None if base == kind else class_weights)[base]
 
@@ -145,7 +146,7 @@ def _losses(weights: Sequence[float] | None) -> Mapping[str, _Loss]:
 
 
 def _cross_entropy(likely: Tensor, one_hot: Tensor) -> Tensor:
-    """Of each class and position; NaN stays NaN, where PyTorch's own raises an error."""
+    """For each class and position; NaN stays NaN, whereas PyTorch's own raises an error."""
     return -(one_hot * likely.log() + (1 - one_hot) * torch.log1p(-likely))
 
 
@@ -159,7 +160,7 @@ def _weight_map(one_hot: Tensor, weights: Sequence[float]) -> Tensor:
 
 
 def _wide(lengths: Tensor, one_hot: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the lengths' dtype, at least float32: others do not tell 1 from 1 - `_MARGIN`."""
+    """Both in the lengths' dtype, at least float32 to distinguish 1 from 1 - `_MARGIN`."""
     check_one_hot(one_hot, lengths)
     dtype = torch.promote_types(lengths.dtype, torch.float32)
     return lengths.to(dtype), one_hot.to(dtype)

@@ -39,8 +39,7 @@ class SpreadLoss(nn.Module):
         """The mean spread loss.
 
         Raises:
-            InvalidParameter: shapes that do not belong together, or class weights of another
-                count.
+            InvalidParameter: the shapes do not match, or the number of class weights is wrong.
         """
         if activations.ndim != 2 or target.shape != activations.shape[:1]:
             raise InvalidParameter(

@@ -1,4 +1,4 @@
-"""A texture loss that is insensitive to the noise of each pixel."""
+"""A texture loss that is insensitive to pixel noise."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from torch import Tensor, nn
 
 
 class TextureLoss(nn.Module):
-    """Mean absolute difference of local band energies, by position and sorted, 2-D.
+    """Mean absolute difference of local band energies, by position and sorted, in 2-D.
 
     Two images of one scene with different noise differ in every pixel, so a pixelwise loss is
     lowest without noise. Their energies agree: the root mean square of each band of a Laplacian
     pyramid (Burt & Adelson 1983) over windows of `window` positions. Where an image is grainy, its
-    reconstruction must be, and on the same scales.
+    reconstruction must be grainy too, and on the same scales.
 
     Args:
-        levels: bands, each of half the resolution of the one before.
+        levels: number of bands, each at half the resolution of the one before.
         window: edge of the windows, in positions of the level; neighbours overlap by half.
 
-    ``loss(image [B, C, H, W], reference [B, C, H, W])`` -> scalar. Each edge at least `window`;
-    bands that would be smaller than a window are left out.
+    ``loss(image [B, C, H, W], reference [B, C, H, W])`` -> scalar. Each edge must be at least
+    `window`; bands that would be smaller than a window are left out.
 
     >>> TextureLoss()(torch.zeros(1, 1, 32, 32), torch.zeros(1, 1, 32, 32))
     tensor(0.)
@@ -52,10 +52,10 @@ class TextureLoss(nn.Module):
 
 
 def _difference(energies: Tensor, reference: Tensor) -> Tensor:
-    """Half of it by position, half of it of the sorted energies of each image and channel.
+    """Half the difference by position, half that of the sorted energies per image and channel.
 
     By position alone, structures at unpredictable places (a fibre behind the focal plane) are best
-    approximated by a little everywhere; the sorted energies ask for much in a few places.
+    approximated by a little energy everywhere; the sorted energies require much in a few places.
     """
     ours, theirs = (each.flatten(2).sort(-1).values for each in (energies, reference))
     return (F.l1_loss(energies, reference) + F.l1_loss(ours, theirs)) / 2

@@ -79,7 +79,7 @@ def test_the_foreground_weighs_more_in_a_binary_task(kind: Kind) -> None:
 
 
 def test_a_weighted_loss_needs_weights_and_a_loss_a_known_name() -> None:
-    with pytest.raises(InvalidParameter, match="needs class weights, one a class"):
+    with pytest.raises(InvalidParameter, match="needs class weights, one per class"):
         CapsuleSegmentationLoss("weighted_margin")
     with pytest.raises(InvalidParameter, match="loss='hinge': must be one of"):
         CapsuleSegmentationLoss("hinge")  # type: ignore[arg-type]
