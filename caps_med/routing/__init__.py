@@ -1,4 +1,4 @@
-"""Squash, routing by agreement (`route`, one file per backend) and EM routing (`route_em`)."""
+"""Squash, routing by agreement (`route`, one file per backend), and EM routing (`route_em`)."""
 
 from caps_med.routing.agreement import couplings, route
 from caps_med.routing.backends import BACKENDS, active_backend, use_backend

@@ -1,12 +1,12 @@
 """Local routing by agreement, whichever backend computes it.
 
 At each position the votes of the input capsule types are summed with coupling coefficients that
-grow where a vote agrees with the outcome (Sabour et al. 2017, procedure 1; local form: LaLonde &
+grow where a vote agrees with the result (Sabour et al. 2017, procedure 1; local form: LaLonde &
 Bagci 2018, algorithm 1).
 
-Deviations from the papers: the last iteration does not update the logits, which nothing reads.
-The code of Bass et al. 2019 averages the agreement over the batch; here each sample has its own,
-because an answer must not depend on its neighbours. At batch size one the two are equal.
+Deviations from the papers: the last iteration does not update the logits, because nothing reads
+them. The code of Bass et al. 2019 averages the agreement over the batch; here each sample has its
+own, because an answer must not depend on its neighbours. At batch size one the two are equal.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def route(
         votes: ``[B, I, J, A, *S]``, predictions of the input types for the output types.
         bias: ``[J, A]``, added to the weighted sum before each squash, or None.
         routing: iterations and competition.
-        backend: a name in `BACKENDS`; None takes `caps_med.routing.active_backend`.
+        backend: a name in `BACKENDS`; None selects `caps_med.routing.active_backend`.
         priors: ``[I, J]``, the logits of the couplings before the first iteration; None for equal
-            couplings. Only the plain backend knows them, and computes whatever has some.
+            couplings. Only the plain backend supports priors, and is used whenever they are given.
 
     Returns:
         Capsules ``[B, J, A, *S]``, each of length below one, in the votes' dtype; the arithmetic is
         at least float32.
 
     Raises:
-        InvalidParameter: votes of fewer than five axes, a bias or priors of another shape, or a
+        InvalidParameter: votes with fewer than five axes, a bias or priors of the wrong shape, or a
             backend that cannot run.
     """
     _check(votes, bias, priors)
@@ -67,7 +67,7 @@ def couplings(
 
 
 def _needed(votes: Tensor, routing: Routing) -> Routing:
-    """One iteration where a single type competes: its couplings stay one."""
+    """A single iteration if only one type competes: its couplings stay one."""
     settled = votes.shape[routing.softmax_dim] == 1
     return replace(routing, iterations=1) if settled else routing
 

@@ -1,6 +1,6 @@
 """The autograd functions of the backends that have a backward pass of their own.
 
-They have first derivatives in reverse mode. What else is asked for is refused, never answered
+They have first derivatives in reverse mode. Any other derivative is refused, rather than computed
 without the part that passes through the routing.
 """
 
@@ -59,16 +59,16 @@ class _Routing(torch.autograd.Function):
 
 
 def refuse_transforms() -> None:
-    """Refuse to run under `torch.func`, whose tensors have no numbers that kernels could read."""
+    """Refuse to run under `torch.func`, whose tensors hold no numbers that kernels could read."""
     if is_transformed():
-        raise NotImplementedError(f"this routing backend knows no torch.func: {_REMEDY}")
+        raise NotImplementedError(f"this routing backend does not support torch.func: {_REMEDY}")
 
 
 def derived_once(run: Callable[[], Any], given: Sequence[Tensor | None]) -> Any:  # noqa: ANN401 - what `run` returns
-    """What `run` returns, gradients that were made of `given`; their own are refused.
+    """The gradients that `run` computes from `given`; differentiating them again is refused.
 
-    Not PyTorch's ``once_differentiable``: where the gradient from above is a constant, it returns
-    constants, and what a second derivative lacks is told nobody.
+    Not PyTorch's ``once_differentiable``: if the gradient from above is a constant, it returns
+    constants, and a second derivative would silently be incomplete.
     """
     return _Gradients.apply(run, *given)  # type: ignore[no-untyped-call]  # PyTorch's own
 

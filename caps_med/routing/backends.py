@@ -1,4 +1,4 @@
-"""The routing backends: which there are, and which one runs on a device."""
+"""The routing backends, and the choice of one for a device."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _chosen: ContextVar[str | None] = ContextVar("caps_med_routing", default=None)
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Route by this backend inside the ``with`` block; other threads are not affected.
+    """Route with this backend inside the ``with`` block; other threads are not affected.
 
     >>> with use_backend("plain"):
     ...     active_backend()
@@ -104,7 +104,7 @@ def active_backend(device: torch.device | str = "cpu", name: str | None = None) 
     """The name of the backend that routes on this device.
 
     In order of precedence: the argument `name`, `use_backend`, the environment variable
-    ``CAPS_MED_ROUTING``, the first in `BACKENDS` that can run.
+    ``CAPS_MED_ROUTING``, the first backend in `BACKENDS` that can run.
 
     Raises:
         InvalidParameter: no backend has that name, or it cannot run on the device.
@@ -124,13 +124,13 @@ def active_backend(device: torch.device | str = "cpu", name: str | None = None) 
 
 
 def in_graph() -> bool:
-    """Whether a graph is compiled, exported or traced, which is for other sizes and values, too."""
+    """Whether a graph is compiled, exported or traced, to be used with other sizes and values."""
     tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # no stubs
     return torch.compiler.is_compiling() or tracing
 
 
 def is_transformed() -> bool:
-    """Whether a transform of `torch.func` is under way, such as `vmap` or `jvp`."""
+    """Whether a transform of `torch.func`, such as `vmap` or `jvp`, is active."""
     active: bool = torch._C._are_functorch_transforms_active()
     return active
 

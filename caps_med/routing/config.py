@@ -21,7 +21,7 @@ class Routing:
             capsule weighs its inputs (Bass et al. 2019, CapsPix2Pix).
 
     Raises:
-        InvalidParameter: no iteration, or an unknown competition.
+        InvalidParameter: fewer than one iteration, or an unknown competition.
     """
 
     iterations: int = 3

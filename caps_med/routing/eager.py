@@ -1,9 +1,9 @@
 """Routing in PyTorch operations over chunks of positions that fit the cache.
 
-All iterations on one chunk are done before the next is fetched, so the votes come from memory
-once. Nothing of their size is kept for the backward pass but the votes themselves: it recomputes
-what it needs, chunk by chunk. The gradient by the votes is a sum of a few outer products,
-coefficient by input type times vector of atoms.
+All iterations on one chunk are done before the next is fetched, so the votes are read from memory
+once. Apart from the votes themselves, nothing of their size is kept for the backward pass, which
+recomputes what it needs, chunk by chunk. The gradient with respect to the votes is a sum of a few
+outer products: coefficient per input type times vector of atoms.
 
 Products of the votes' size go to one scratch tensor, used again and again: memory fresh from the
 system costs ten times the arithmetic, because each of its pages has to be mapped first.
@@ -91,19 +91,19 @@ def _gradients(
     grad_votes: Tensor,
     scratch: Tensor,
 ) -> Tensor:
-    """Write the gradient by the votes into `grad_votes`; return that by the weighted sums.
+    """Write the gradient of the votes into `grad_votes`; return that of the weighted sums.
 
     Args:
         votes: ``[B, I, N, J, A]``.
         bias: ``[J, A]`` or None.
-        grad: the gradient by the capsules, ``[B, N, J, A]``.
+        grad: the gradient of the capsules, ``[B, N, J, A]``.
         routing: iterations and competition.
-        grad_votes: where the result goes, shaped as `votes`.
-        scratch: overwritten, shaped as `votes`.
+        grad_votes: where the result goes, shaped like `votes`.
+        scratch: overwritten, shaped like `votes`.
 
     Returns:
-        ``[B, N, J, A]``, the gradients by every iteration's weighted sum, added up: summed over
-        samples and positions they are the gradient by the bias.
+        ``[B, N, J, A]``, the gradients of every iteration's weighted sum, added up: summed over
+        samples and positions they are the gradient of the bias.
     """
     steps = _iterate(votes, bias, routing, scratch)
     coupling, total = steps.pop()
@@ -165,14 +165,14 @@ def _softmax(logits: Tensor, routing: Routing) -> Tensor:
 
 
 def _softmax_backward(coupling: Tensor, grad: Tensor, routing: Routing) -> Tensor:
-    """The gradient by the logits of a softmax whose result is `coupling`."""
+    """The gradient of the logits of a softmax whose result is `coupling`."""
     weighted = coupling * grad
     axis = 3 if routing.competition == "outputs" else 1
     return weighted - coupling * weighted.sum(axis, keepdim=True)
 
 
 def _chunks(flat: Tensor, like: Tensor | None = None) -> Iterator[Tensor]:
-    """Chunks of positions of `flat`, as many in each as suits the votes `like` (or itself)."""
+    """Chunks of positions of `flat`, of a size that suits the votes `like` (or `flat` itself)."""
     shape = flat.shape if like is None else like.shape
     per_position = shape[0] * shape[1] * flat.shape[3] * flat.shape[4]
     step = max(CHUNK_VOTES // per_position, CHUNK_POSITIONS)
@@ -180,14 +180,14 @@ def _chunks(flat: Tensor, like: Tensor | None = None) -> Iterator[Tensor]:
 
 
 def _scratch(flat: Tensor) -> Tensor:
-    """Room for one chunk of `flat`."""
+    """Memory for one chunk of `flat`."""
     return torch.empty_like(
         next(_chunks(flat)), dtype=wide_dtype(flat), memory_format=torch.contiguous_format
     )
 
 
 def _fit(scratch: Tensor, chunk: Tensor) -> Tensor:
-    """As much of `scratch` as `chunk` needs, which may be the short last one."""
+    """The part of `scratch` that `chunk` needs; the last chunk may be shorter."""
     return scratch.flatten()[: chunk.numel()].view(chunk.shape)
 
 

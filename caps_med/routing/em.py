@@ -39,9 +39,9 @@ class EMRouting:
         iterations: of EM, at least 1; the paper uses 3.
         temperature: final inverse temperature; iteration t = 1, 2, ... uses
             ``temperature * (1 - 0.95 ** t)``.
-        recompute: in PyTorch operations, keep nothing of the votes' size but the votes for the
+        recompute: in PyTorch operations, keep nothing of the votes' size except the votes for the
             backward pass, and repeat the iterations there: about half the memory for one more
-            forward pass. Native code always does.
+            forward pass. Native code always does this.
     """
 
     iterations: int = 3
@@ -60,8 +60,8 @@ class EMRouting:
 
 
 class EMCapsules(NamedTuple):
-    """What routing finds: poses ``[B, J, A, *S]``, activations ``[B, J, *S]`` in (0, 1), and the
-    assignments ``[B, I, J, *S]`` of children to parents that they were computed with.
+    """The result of routing: poses ``[B, J, A, *S]``, activations ``[B, J, *S]`` in (0, 1), and the
+    assignments ``[B, I, J, *S]`` of children to parents from which they were computed.
     """
 
     poses: Tensor
@@ -80,29 +80,29 @@ def route_em(
 ) -> EMCapsules:
     """Route votes to matrix capsules.
 
-    By native code where the backend is ``numba``, the default on CPUs, by Triton kernels in float32
-    where it is ``triton``, the default on GPUs, and by PyTorch operations otherwise:
-    `caps_med.routing.use_backend` and ``CAPS_MED_ROUTING`` choose, see `active_backend`.
+    The backend ``numba``, the default on CPUs, uses native code; ``triton``, the default on GPUs,
+    Triton kernels in float32; all others PyTorch operations. `caps_med.routing.use_backend` and
+    ``CAPS_MED_ROUTING`` choose the backend, see `active_backend`.
 
     Args:
-        votes: ``[B, I, J, A, *S]``: of each child slot ``I`` of a parent at position ``*S``. In a
-            convolution a slot is an input type at one tap of the kernel.
+        votes: ``[B, I, J, A, *S]``, from each child slot ``I`` for a parent at position ``*S``. In
+            a convolution a slot is an input type at one tap of the kernel.
         activations: ``[B, I, *S]`` of those children, in [0, 1].
-        beta_u: ``[J]``, cost of describing a vote, a parent type.
+        beta_u: ``[J]``, cost of describing a vote, per parent type.
         beta_a: ``[J]``, cost of a parent that is not active.
         routing: iterations and temperature.
-        children: ``[I, *S]``, integers: which child stands behind a slot. A child that several
-            parent positions see is assigned among all of their types. None: every slot at every
-            position is a child of its own.
-        mass_scale: the paper's 1, or what a parent's share of the children is multiplied by in its
-            cost, so that layers of different width can share one temperature (Gritzman 2019).
+        children: ``[I, *S]``, integers: the child in each slot. A child that several parent
+            positions see is assigned among all of their types. None: every slot at every position
+            is a separate child.
+        mass_scale: factor of a parent's share of the children in its cost, so that layers of
+            different width can share one temperature (Gritzman 2019); the paper's is 1.
 
     Returns:
-        Poses and assignments in the votes' dtype; activations, as all arithmetic, are at least
+        Poses and assignments in the votes' dtype; activations, like all arithmetic, are at least
         float32.
 
     Raises:
-        InvalidParameter: shapes that do not belong together.
+        InvalidParameter: the shapes do not match.
     """
     _check(votes, activations, beta_u, beta_a, children)
     wide = torch.promote_types(votes.dtype, torch.float32)
@@ -130,7 +130,7 @@ def route_em(
 
 
 def _kernels(votes: Tensor) -> Callable[[EMInputs], Found] | None:
-    """The function with kernels that routes these votes; None for PyTorch operations."""
+    """The kernel function that routes these votes; None for PyTorch operations."""
     if in_graph() or not votes.numel():  # kernels have no block of an empty batch
         return None
     backend = active_backend(votes.device)
@@ -192,7 +192,7 @@ def _softmax_over_parents(evidence: Tensor, slots: Tensor) -> Tensor:
 
 
 def _slots(children: Tensor | None, activations: Tensor) -> Tensor:
-    """The child behind each slot ``[I * P]``, counted from 0 without gaps."""
+    """The child in each slot ``[I * P]``, counted from 0 without gaps."""
     if children is None:
         return torch.arange(activations.shape[1:].numel(), device=activations.device)
     ordered, slots = children.reshape(-1).sort()

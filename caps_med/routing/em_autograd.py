@@ -1,4 +1,4 @@
-"""EM routing by kernels that have a backward pass of their own."""
+"""EM routing with kernels that have their own backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What EM routing begins with, however it is computed."""
+"""The inputs and the start of EM routing, common to all backends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class EMSettings(NamedTuple):
 
 
 class EMInputs(NamedTuple):
-    """What is routed, in flat positions.
+    """The inputs of routing, with flat positions.
 
     Attributes:
-        votes: ``[B, I, J, A, P]``, at least float32, as all others.
+        votes: ``[B, I, J, A, P]``, at least float32, like all others.
         activations: ``[B, I, P]``.
         beta_u, beta_a: ``[J]``.
-        slots: the child behind each slot ``[I * P]``, counted from 0.
+        slots: the child in each slot ``[I * P]``, counted from 0.
         settings: of the iterations.
     """
 

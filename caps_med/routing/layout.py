@@ -17,7 +17,7 @@ def positions_last_but_one(capsules: Tensor) -> Tensor:
 
 
 def empty_votes(votes: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """An uninitialized tensor like `votes`, laid out as by a channels-last convolution.
+    """An uninitialized tensor like `votes`, in the layout of a channels-last convolution.
 
     Args:
         votes: ``[B, I, J, A, *S]``.
@@ -39,7 +39,7 @@ def empty_capsules(votes: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def wide_dtype(tensor: Tensor) -> torch.dtype:
-    """The dtype of the arithmetic: float64 for float64, else float32."""
+    """The dtype of the arithmetic: float64 for float64, otherwise float32."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 

@@ -1,9 +1,9 @@
-"""Routing by a native CPU kernel: Numba compiles it, no C compiler is needed.
+"""Routing with a native CPU kernel, which Numba compiles; no C compiler is needed.
 
-Sixteen positions at a time do all their iterations on votes that sit in the cache, so votes are
-read from memory once, and once more in the backward pass, which recomputes all the rest. Blocks of
+All iterations run on sixteen positions at a time, whose votes stay in the cache, so votes are read
+from memory once, and once more in the backward pass, which recomputes everything else. Blocks of
 positions are distributed over as many threads as PyTorch has. A position's arithmetic is the same
-whatever the batch, the block or the number of threads. Where capsules have a single position, the
+whatever the batch, the block or the number of threads. If capsules have a single position, the
 samples of a batch are the positions.
 
 The kernels are compiled on a machine's first use, which takes some seconds; the result is kept on
@@ -44,7 +44,7 @@ SINGLE_VOTES = 2**21
 
 
 def route_numba(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
-    """`caps_med.routing.route` by native code; shapes and errors as there."""
+    """`caps_med.routing.route` in native code; shapes and errors as there."""
     if routing.is_identity(votes.shape[1]):
         return route_eager(votes, bias, routing)
     if len(votes) > 1 and math.prod(votes.shape[4:]) == 1:  # as of dense capsules
@@ -94,7 +94,7 @@ def _bias(votes: Tensor, bias: Tensor | None) -> Array:
 def _in_blocks(
     flat: Array, kernel: Callable[..., Any], routing: Routing, size: int = BLOCK_VOTES
 ) -> list[Any]:
-    """What the kernel returns for each block of positions with `size` votes, in order."""
+    """The kernel's results for each block of positions with `size` votes, in order."""
     B, I, N, J, A = flat.shape
     step = max(1, size // (I * J * A * LANES)) * LANES
     blocks = [(b, n, min(n + step, N)) for b in range(B) for n in range(0, N, step)]

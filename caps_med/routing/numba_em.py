@@ -1,4 +1,4 @@
-"""EM routing by native code, one sample after the other, as many at a time as there are threads.
+"""EM routing in native code, sample by sample, with as many at a time as there are threads.
 
 A sample's arithmetic does not depend on its neighbours or on the number of threads. Only votes,
 activations and costs are kept for the backward pass.
@@ -65,7 +65,7 @@ def _backward(
 
 
 class _Kept(NamedTuple):
-    """What the iterations of a sample found, see `forward_sample`."""
+    """The results of a sample's iterations, see `forward_sample`."""
 
     mean: Array
     variance: Array
@@ -90,11 +90,11 @@ class _Problem:
         self.constants = np.array(floors, dtype)
 
     def of(self, b: int) -> tuple[Array, Array, Array]:
-        """Votes and activations of a sample, and the slots."""
+        """The votes and activations of a sample, and the slots."""
         return self.votes[b], self.present[b], self.slots
 
     def iterate(self, b: int) -> _Kept:
-        """All iterations of a sample."""
+        """Run all iterations of a sample."""
         T, dtype = len(self.lambdas), self.votes.dtype
         moments = (T, self.J, self.A * self.P)
         parents = (T, self.J, self.P)

@@ -1,11 +1,11 @@
 """EM routing of one sample as native code, compiled by Numba: forward, and the gradient.
 
-All arithmetic on one parent type's votes ``[I, A, P]`` is done while they sit in the cache: sums
-over the children, over their squared distances, and what each child thinks of the parent. So votes
-are read from memory once an iteration. Nothing of their size is kept for the backward pass but the
-votes themselves; it repeats the iterations and stores what they assigned.
+All arithmetic on one parent type's votes ``[I, A, P]`` is done while they are in the cache: sums
+over the children, over their squared distances, and each child's evidence for the parent. Votes are
+therefore read from memory once per iteration. Apart from the votes themselves, nothing of their
+size is kept for the backward pass, which repeats the iterations and stores their assignments.
 
-Votes lie as ``[I, J, A * P]``, an atom's positions side by side.
+Votes are stored as ``[I, J, A * P]``, an atom's positions side by side.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def forward_sample(
     logits: Array,
     assigned: Array,
 ) -> None:
-    """All iterations; whatever they find is kept, one entry of the first axis for each.
+    """All iterations; their results are kept, one per entry of the first axis.
 
     Args:
         votes: ``[I, J, A * P]``.
         present: the children's activations ``[I, P]``.
-        slots: which child stands behind a slot ``[I, P]``, counted from 0.
+        slots: the child in each slot ``[I, P]``, counted from 0.
         beta_u, beta_a: costs ``[J]``.
         lambdas: the inverse temperature of each iteration ``[T]``.
         constants: the floor of variances, that of masses, and the scale of masses.
@@ -88,14 +88,14 @@ def backward_sample(
     by_present: Array,
     by_beta: Array,
 ) -> None:
-    """The gradients by votes, activations and costs, from what `forward_sample` kept.
+    """The gradients of votes, activations and costs, from the results that `forward_sample` kept.
 
     Args:
-        by_mean: by the poses ``[J, A * P]``; overwritten.
-        by_logits: by the last logits ``[J, P]``; overwritten.
-        by_assigned: by the last assignments ``[I, J, P]``; overwritten.
+        by_mean: gradient of the poses ``[J, A * P]``; overwritten.
+        by_logits: gradient of the last logits ``[J, P]``; overwritten.
+        by_assigned: gradient of the last assignments ``[I, J, P]``; overwritten.
         by_votes, by_present: written, ``[I, J, A * P]`` and ``[I, P]``.
-        by_beta: written, ``[2, J]``: by `beta_u` and `beta_a`.
+        by_beta: written, ``[2, J]``: gradients of `beta_u` and `beta_a`.
 
     The other arguments are those of `forward_sample`.
     """
@@ -176,7 +176,7 @@ def _assign_equally(slots: Array, children: int, assigned: Array) -> None:
 def _shares(
     assigned: Array, present: Array, j: int, least: float, mass: Array, share: Array
 ) -> None:
-    """The weight of each child in parent j's sums, and their mass before its floor."""
+    """The weight of each child in parent j's sums, and their total mass before its floor."""
     I, _, P = assigned.shape
     mass[:] = 0
     for i in range(I):
@@ -220,7 +220,7 @@ def _moments(votes: Array, share: Array, j: int, mean: Array, variance: Array) -
 def _evidence(
     votes: Array, j: int, mean: Array, variance: Array, floor: float, logits: Array, target: Array
 ) -> None:
-    """The logarithm of activation times density of parent j at each vote."""
+    """The logarithm of parent j's activation times its density at each vote."""
     I, _, P = target.shape
     A = mean.size // P
     half = np.empty_like(mean)
@@ -254,7 +254,7 @@ def _log_sigmoid(x: float) -> float:
 
 @inlined
 def _softmax(slots: Array, children: int, assigned: Array) -> None:
-    """Evidence ``[I, J, P]`` to assignments, in place: over all parents that share a child."""
+    """Turn evidence ``[I, J, P]`` into assignments over all parents of each child, in place."""
     I, J, P = assigned.shape
     highest, total = np.full(children, -np.inf), np.zeros(children)
     for i in range(I):
@@ -305,7 +305,7 @@ def _evidence_backward(
     by_variance: Array,
     by_logits: Array,
 ) -> None:
-    """What the evidence for parent j passes to its mean, variance and logits (overwritten)."""
+    """Pass the gradient of parent j's evidence to its mean, variance and logits (overwritten)."""
     I, _, P = by_evidence.shape
     A = mean.size // P
     inverse = np.empty_like(mean)
@@ -351,7 +351,7 @@ def _moments_backward(
     by_share: Array,
     by_votes: Array,
 ) -> None:
-    """The gradient by shares and votes, the latter added up; also that of the votes' evidence."""
+    """The gradient of shares and votes, the latter added up; also that of the votes' evidence."""
     I, P = share.shape
     A = mean.size // P
     inverse = np.zeros_like(mean)

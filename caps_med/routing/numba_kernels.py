@@ -1,11 +1,11 @@
 """Routing of a block of positions as native code, compiled by Numba.
 
-Sixteen positions at a time (`caps_med.native.lanes`): their votes are transposed into lanes
-once, all iterations run on those, and the result is transposed back. So sums over atoms or types
-need no horizontal additions, and exponentials and roots are vector instructions too. In a last
-group of fewer positions the spare lanes repeat the last one, and write its result once more.
+Sixteen positions are routed at a time (`caps_med.native.lanes`): their votes are transposed into
+lanes once, all iterations run on those, and the result is transposed back. Sums over atoms or types
+thus need no horizontal additions, and exponentials and roots are vector instructions too. If the
+last group has fewer positions, the spare lanes repeat the last one, and write its result again.
 
-Everything within a group lies in arrays of lanes, whose last axis is the position: votes
+Within a group everything is stored in arrays of lanes, whose last axis is the position: votes
 ``[J, I, A, 16]``, sums ``[K, J, A, 16]`` and so on, where K counts the iterations that are kept.
 """
 
@@ -42,7 +42,7 @@ def forward_block(
     """Write the capsules of the positions from `start` to `stop` of sample `b`.
 
     Args:
-        votes: ``[B, I, N, J, A]``, contiguous, as are all arrays.
+        votes: ``[B, I, N, J, A]``, contiguous like all arrays.
         bias: ``[J, A]``.
         capsules: ``[B, J, N, A]``.
         b, start, stop: the sample and its positions to route.
@@ -77,12 +77,12 @@ def backward_block(
     iterations: int,
     outputs: bool,
 ) -> Array:
-    """Write the gradient by the votes of a block, return that by the bias, ``[J, A, 16]``.
+    """Write the gradient of the votes of a block, return that of the bias, ``[J, A, 16]``.
 
-    The latter is still to be summed over its last axis.
+    The latter still has to be summed over its last axis.
 
     Args:
-        grad: the gradient by the capsules, ``[B, J, N, A]``.
+        grad: the gradient of the capsules, ``[B, J, N, A]``.
         grad_votes: ``[B, I, N, J, A]``.
 
     The other arguments are those of `forward_block`.
@@ -148,7 +148,7 @@ def _iterate(
     iterations: int,
     outputs: bool,
 ) -> None:
-    """Coupling, weighted sum and squash's factor of every iteration, or of the last one alone."""
+    """Coupling, weighted sum and squash factor of every iteration, or only of the last one."""
     J, I, _ = logits.shape
     for r in range(iterations):
         kept = min(r, len(total) - 1)
@@ -222,7 +222,7 @@ def _types(x: int, y: int, outputs: bool) -> tuple[int, int]:
 def _weigh(
     votes: Array, bias: Array, coupling: Array, r: int, j: int, total: Array, scale: Array
 ) -> None:
-    """``total[r, j]``, the bias and ``Σ_i c_i û_i``, and the factor by which squash scales it."""
+    """``total[r, j]``: the bias plus ``Σ_i c_i û_i``, and the factor by which squash scales it."""
     I, A = votes.shape[1], votes.shape[2]
     squared = spread(bias.dtype.type(0))
     for a in range(A):
@@ -253,7 +253,7 @@ def _by_coupling(votes: Array, by_total: Array, r: int, by_coupling: Array) -> N
 
 @inlined
 def _by_total(votes: Array, by_logits: Array, r: int, j: int, by_total: Array) -> None:
-    """The gradient by the squashed sum, through the agreements."""
+    """The gradient of the squashed sum, through the agreements."""
     I, A = votes.shape[1], votes.shape[2]
     for a in range(A):
         sum_ = load(by_logits, (r, j, 0)) * load(votes, (j, 0, a))
@@ -264,7 +264,7 @@ def _by_total(votes: Array, by_logits: Array, r: int, j: int, by_total: Array) -
 
 @inlined
 def _squash_backward(total: Array, grad: Array, r: int, j: int) -> None:
-    """From the gradient by the squashed sum to that by the sum, in place."""
+    """Turn the gradient of the squashed sum into that of the sum, in place."""
     squared = load(total, (r, j, 0)) * load(total, (r, j, 0))
     along = load(total, (r, j, 0)) * load(grad, (r, j, 0))
     for a in range(1, total.shape[2]):
@@ -301,7 +301,7 @@ def _by_vote(
     j: int,
     by_vote: Array,
 ) -> None:
-    """The gradient by one vote, through all sums and through all agreements but the last."""
+    """The gradient of one vote, through all sums and through all agreements but the last."""
     R, A = total.shape[0], total.shape[2]
     last = load(coupling, (R - 1, j, i))
     for a in range(A):

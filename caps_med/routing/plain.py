@@ -1,8 +1,8 @@
-"""Routing as the papers write it, in operations that every tracer and exporter understands.
+"""Routing as written in the papers, in operations that every tracer and exporter understands.
 
 No chunks, no autograd function, no einsum, no shape read as a number: `torch.export`, ONNX and
-`torch.compile` of a whole network take this path. ONNX Runtime runs multiply and sum three times
-faster than the same mathematics as einsum.
+`torch.compile` of a whole network take this path. ONNX Runtime runs multiplication and summation
+three times faster than the same mathematics as an einsum.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from caps_med.routing.squash import squash
 def route_plain(
     votes: Tensor, bias: Tensor | None, routing: Routing, priors: Tensor | None = None
 ) -> Tensor:
-    """`caps_med.routing.route` by Sabour et al. 2017, procedure 1; shapes and errors as there."""
+    """`caps_med.routing.route` as in Sabour et al. 2017, procedure 1; shapes, errors as there."""
     wide = widen(votes)
     capsules = _capsules(wide, couplings_plain(wide, bias, routing, priors), bias)
     return capsules.to(votes.dtype)
@@ -46,5 +46,5 @@ def _capsules(votes: Tensor, coupling: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _over_positions(pairs: Tensor, votes: Tensor) -> Tensor:
-    """``[J, A]`` or ``[I, J]``, the same at every position of the votes."""
+    """``[J, A]`` or ``[I, J]``, expanded to every position of the votes."""
     return pairs.to(votes.dtype).view(*pairs.shape, *(1 for _ in votes.shape[4:]))

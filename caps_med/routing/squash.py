@@ -1,4 +1,4 @@
-"""The squashing nonlinearity: a capsule's length becomes a probability, its direction stays."""
+"""The squashing nonlinearity: a capsule's length becomes a probability, its direction is kept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def squash_scale(squared_length: Tensor) -> Tensor:
 
 
 def squash_backward(capsules: Tensor, grad: Tensor) -> Tensor:
-    """The gradient by `capsules` ``[..., A]`` of their squash, from the gradient by its result."""
+    """The gradient of `capsules` ``[..., A]``, from the gradient of their squash."""
     squared_length = capsules.square().sum(-1, keepdim=True)
     root, below = torch.sqrt(squared_length + EPSILON), 1 + squared_length
     along = (grad * capsules).sum(-1, keepdim=True) * (below / root - 2 * root) / below.square()

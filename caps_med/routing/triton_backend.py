@@ -1,17 +1,17 @@
-"""Routing in one Triton kernel each way: every iteration on votes that were read once.
+"""Routing in one Triton kernel each way: all iterations use votes that were read once.
 
-A program takes `BLOCK` positions of one sample. Under input competition the output types do not
-meet, so it takes one of them; under output competition it takes all. Its votes and everything up to
+A program handles `BLOCK` positions of one sample. Under input competition the output types do not
+interact, so it handles one of them; under output competition all. Its votes and everything up to
 the result stay in registers; the backward kernel recomputes the iterations and writes the gradient
-by the votes once. Sizes that are no powers of two are padded with votes of zero: a padded input
+of the votes once. Sizes that are not powers of two are padded with votes of zero: a padded input
 type adds nothing to a sum, and takes no share of a softmax.
 
 Votes are ``[AL, TL, BLOCK, T, PI, VECTORS, V]``: atoms ``(vector * AL + lane) * V + v`` of output
 types ``t * TL + lane`` and `PI` input types. Triton (3.6) lets each thread read the last axis at
-once, and spreads the others over the threads from the first one on. So the first three axes lie
-side by side in the lanes of a warp, and the rest in one thread, which adds them up without asking
-another. The result does not depend on that. Capsules are ``[AL, TL, BLOCK, T, VECTORS, V]``, logits
-and couplings ``[TL, BLOCK, T, PI]``, what belongs to a capsule ``[TL, BLOCK, T]``.
+once, and spreads the others over the threads from the first one on. The first three axes thus lie
+side by side in the lanes of a warp, and the rest in one thread, which sums over them without
+communication. The result does not depend on this. Capsules are ``[AL, TL, BLOCK, T, VECTORS, V]``,
+logits and couplings ``[TL, BLOCK, T, PI]``, one number per capsule is ``[TL, BLOCK, T]``.
 
 bfloat16 and float16 votes are read and written as such; the arithmetic is float32. `route_triton`
 leaves float64 to the eager backend.
@@ -47,7 +47,7 @@ _WARP, _MOST_LANES, _VECTOR_BYTES = 32, 512, 16
 
 
 def route_triton(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
-    """`caps_med.routing.route` by Triton kernels; shapes and errors as there."""
+    """`caps_med.routing.route` with Triton kernels; shapes and errors as there."""
     if votes.dtype == torch.float64:
         return route_eager(votes, bias, routing)
     return differentiable(_run_forward, _run_backward, votes, bias, routing)
@@ -108,10 +108,11 @@ def _launch(
 def tile(
     input_types: int, output_types: int, atoms: int, itemsize: int, thread_votes: int
 ) -> tuple[dict[str, int], int, int]:
-    """How a warp or more share the votes of a position: sizes of the axes, positions, warps.
+    """How one or more warps share the votes of a position: sizes of the axes, positions, warps.
 
-    Output types are shared before atoms, for the threads that share a capsule's atoms all compute
-    its softmax. A thread holds up to twice `thread_votes` rather than share input types, too.
+    Output types are shared before atoms, because the threads that share a capsule's atoms all
+    compute its softmax. A thread holds up to twice `thread_votes` rather than sharing input types
+    too.
     """
     PI, PJ, PA = (triton.next_power_of_2(n) for n in (input_types, output_types, atoms))
     V = min(PA, _VECTOR_BYTES // itemsize)
@@ -142,8 +143,8 @@ def _where(
     TL: tl.constexpr, VECTORS: tl.constexpr, AL: tl.constexpr, V: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Indices of a program's input types, positions, output types and atoms, and which are there:
-    capsules, then votes. Only sizes that are padded are compared.
+    """Indices of a program's input types, positions, output types and atoms, and masks of those
+    that exist: of capsules, then of votes. Only sizes that are padded are compared.
     """
     i = _along(tl.arange(0, PI).to(tl.int64), 4, 7)
     n = _along((tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64), 2, 6)
@@ -164,7 +165,7 @@ def _where(
 
 @triton.jit
 def _read_bias(bias_at, j, n, a, there, A: tl.constexpr, BIASED: tl.constexpr):
-    """Of all positions, in the threads that need it: moving it between threads would cost more."""
+    """The bias for all positions, in the threads that need it: moving it would cost more."""
     bias = 0.0
     if BIASED:
         bias = tl.load(bias_at + j * A + a + n * 0, there, 0.0).to(tl.float32)
@@ -179,7 +180,7 @@ def _over_atoms(x):
 
 @triton.jit
 def _competing(x, OUTPUTS: tl.constexpr):
-    """Sums over the axis of the competition, of what logits and couplings are like."""
+    """Sums over the axis of the competition, of arrays shaped like logits and couplings."""
     if OUTPUTS:
         total = tl.sum(tl.sum(x, 2), 0)[None, :, None, :]
     else:
@@ -189,19 +190,19 @@ def _competing(x, OUTPUTS: tl.constexpr):
 
 @triton.jit
 def _by_vote(x):
-    """Couplings for votes."""
+    """Couplings, expanded to votes."""
     return x[None, :, :, :, :, None, None]
 
 
 @triton.jit
 def _by_input(x):
-    """Capsules for votes."""
+    """Capsules, expanded to votes."""
     return x[:, :, :, :, None, :, :]
 
 
 @triton.jit
 def _by_atom(x):
-    """What belongs to a capsule, for its atoms."""
+    """One number per capsule, expanded to its atoms."""
     return x[None, :, :, :, None, None]
 
 
@@ -210,7 +211,7 @@ def _couplings(
     logits, I: tl.constexpr, J: tl.constexpr, PI: tl.constexpr, T: tl.constexpr, TL: tl.constexpr,
     OUTPUTS: tl.constexpr,
 ):  # fmt: skip
-    """Softmax of logits; what is only padding takes no share."""
+    """Softmax of logits; padding takes no share."""
     if OUTPUTS:
         if T * TL > J:
             j = _along(tl.arange(0, T), 2, 4) * TL + _along(tl.arange(0, TL), 0, 4)
@@ -238,7 +239,7 @@ def _squash(total):
 
 @triton.jit
 def _squash_backward(total, grad):
-    """The gradient by `total` of its squash."""
+    """The gradient of `total`, from that of its squash."""
     squared = _over_atoms(total * total)
     root, shrink = tl.sqrt(squared + 1e-12), 1 / (1 + squared)
     along = _over_atoms(grad * total) * ((1 + squared) / root - 2 * root) * shrink * shrink
@@ -260,9 +261,9 @@ def _total(
     votes, bias, first, STEPS: tl.constexpr, I: tl.constexpr, J: tl.constexpr, PI: tl.constexpr,
     T: tl.constexpr, TL: tl.constexpr, OUTPUTS: tl.constexpr,
 ):  # fmt: skip
-    """Couplings after `STEPS` updates of the logits, at least one, and the sums that they make.
+    """Couplings after `STEPS` updates of the logits, at least one, and the resulting sums.
 
-    Triton leaves out what several calls with the same votes compute alike.
+    Triton computes only once what several calls with the same votes have in common.
     """
     total = first
     logits = _agree(votes, _squash(first))

@@ -1,11 +1,11 @@
-"""EM routing on a GPU: an M-step is one Triton kernel each way; what reads no votes is PyTorch's.
+"""EM routing on a GPU: an M-step is one Triton kernel each way; PyTorch does all without votes.
 
 A program of the forward kernel fits the Gaussians of one parent type at `BLOCK` positions: it reads
-its votes three times, of which the caches keep most, and writes its evidence for each child. The
-softmax over all parents of a child reads the evidence, a vote's size divided by its atoms, through
-a table of each child's slots, so that no atomic addition makes two runs differ. The backward pass
-keeps the moments and the assignments of each iteration, and adds up the gradient by the votes in
-place.
+its votes three times, mostly from the caches, and writes its evidence for each child. The softmax
+over all parents of a child reads the evidence, whose size is that of the votes divided by the
+atoms, through a table of each child's slots, so that no atomic addition makes two runs differ. The
+moments and the assignments of each iteration are kept for the backward pass, which adds up the
+gradient of the votes in place.
 """
 
 # Kernels are written in Triton's language, which has no Python types.
@@ -32,8 +32,8 @@ LOG_2_PI = tl.constexpr(math.log(2 * math.pi))
 
 
 class _Moments(NamedTuple):
-    """What an iteration found: mean and variance ``[B, J, A, P]``, mass and logits ``[B, J, P]``,
-    and the assignments ``[B, I, J, P]`` that it began with.
+    """The results of an iteration: mean and variance ``[B, J, A, P]``, mass and logits
+    ``[B, J, P]``, and the assignments ``[B, I, J, P]`` from which it started.
     """
 
     mean: Tensor
@@ -79,7 +79,7 @@ def _backward(
 
 
 class _Problem:
-    """What the iterations of a batch share."""
+    """The data that the iterations of a batch share."""
 
     def __init__(self, inputs: EMInputs) -> None:
         votes, activations, beta_u, beta_a, slots, settings = inputs
@@ -110,7 +110,7 @@ class _Problem:
         return (triton.cdiv(self.P, block), self.J, self.B), numbers, constants
 
     def maximize(self, step: int, assigned: Tensor) -> tuple[_Moments, Tensor | None]:
-        """The M-step, and the evidence ``[B, I, J, P]`` of all but the last."""
+        """The M-step and, except in the last iteration, the evidence ``[B, I, J, P]``."""
         parents = (self.B, self.J, self.P)
         mean, variance = (self.votes.new_empty(self.B, self.J, self.A, self.P) for _ in range(2))
         mass, logits = (self.votes.new_empty(parents) for _ in range(2))
@@ -125,30 +125,30 @@ class _Problem:
         return _Moments(mean, variance, mass, logits, assigned), evidence
 
     def softmax(self, evidence: Tensor) -> Tensor:
-        """Of ``[B, I, J, P]`` over the types and positions that share a child."""
+        """Softmax of ``[B, I, J, P]`` over the types and positions that share a child."""
         highest = self._of_children(evidence, -math.inf).amax((1, 3))
         powers = (evidence - self._of_slots(highest)).exp()
         total = self._of_children(powers, 0.0).sum((1, 3))
         return powers / self._of_slots(total)
 
     def softmax_backward(self, shares: Tensor, grad: Tensor) -> Tensor:
-        """The gradient by the evidence of its softmax."""
+        """The gradient of the evidence, from that of its softmax."""
         weighted = shares * grad
         return weighted - shares * self._of_slots(self._of_children(weighted, 0.0).sum((1, 3)))
 
     def _of_children(self, values: Tensor, nothing: float) -> Tensor:
-        """``[B, J, children, M]``: the values of each child's at most M slots."""
+        """``[B, J, children, M]``: the values of each child's slots, at most M."""
         by_slot = values.movedim(2, 1).reshape(self.B, self.J, -1)
         padded = torch.nn.functional.pad(by_slot, (0, 1), value=nothing)
         return padded[:, :, self.table]
 
     def _of_slots(self, values: Tensor) -> Tensor:
-        """``[B, I, 1, P]``: of each slot the value of its child, of ``[B, children]``."""
+        """``[B, I, 1, P]``: for each slot the value of its child, from ``[B, children]``."""
         return values[:, self.slots].reshape(self.B, self.I, 1, self.P)
 
 
 class _Gradient:
-    """The gradients by all inputs, added up over the iterations."""
+    """The gradients of all inputs, added up over the iterations."""
 
     def __init__(self, problem: _Problem) -> None:
         self.problem = problem
@@ -165,13 +165,13 @@ class _Gradient:
         given: tuple[Tensor, Tensor] | None,
         by_evidence: Tensor | None,
     ) -> Tensor:
-        """Take in an M-step; returns the gradient ``[B, I, J, P]`` by its assignments.
+        """Add the gradients of an M-step; returns that of its assignments ``[B, I, J, P]``.
 
         Args:
             step: counted from 0; the last comes first.
-            found: what it found.
-            given: of the last step, the gradients by its mean and its logits.
-            by_evidence: of another, the gradient by its evidence.
+            found: the results of the step.
+            given: for the last step, the gradients of its mean and its logits.
+            by_evidence: for all others, the gradient of its evidence.
         """
         problem = self.problem
         by_mass, by_u, by_a = (torch.empty_like(found.mass) for _ in range(3))
@@ -196,7 +196,7 @@ class _Gradient:
 
 
 def _slots_of(slots: Tensor) -> Tensor:
-    """``[children, M]``: the slots of each child; the number of slots stands for none."""
+    """``[children, M]``: the slots of each child; the number of slots stands for no slot."""
     counts = torch.bincount(slots)
     order = slots.argsort(stable=True)
     child = slots[order]
@@ -213,7 +213,7 @@ def _log_sigmoid(x):
 
 @triton.jit
 def _read(votes_at, rows, vi, inside, there, I):
-    """Votes ``[ROWS, PA, BLOCK]``, and which of them there are; 0 elsewhere."""
+    """Votes ``[ROWS, PA, BLOCK]``, 0 where there are none, and a mask of those that exist."""
     mask = (rows < I)[:, None, None] & there[None, :, :]
     return tl.load(votes_at + rows[:, None, None] * vi + inside[None, :, :], mask, 0.0), mask
 
