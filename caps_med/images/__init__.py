@@ -1,4 +1,4 @@
-"""Images with their geometry: read, bounded, sliced, normalized, written.
+"""Images with their geometry: reading, size limits, slices, normalization, writing.
 
 >>> import numpy as np
 >>> volume = MedicalImage(np.zeros((1, 40, 50, 60)), np.diag([2.0, 2.0, 3.0, 1.0]))

@@ -1,4 +1,4 @@
-"""A large array part by part, so that intermediate results take little memory and stay cached."""
+"""Process a large array part by part: intermediate results take little memory and stay cached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ENTRIES = 2**18
 
 
 def blocks(shape: Sequence[int]) -> Iterator[slice]:
-    """Slices along the first axis of an array of this shape, of about `ENTRIES` entries each.
+    """Slices along the first axis of an array of this shape, with about `ENTRIES` entries each.
 
     >>> list(blocks((5, 2**17)))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]

@@ -25,11 +25,11 @@ def with_channels(image: MedicalImage, count: int) -> MedicalImage:
 
     Args:
         image: ``[C, *S]``.
-        count: 1 or 3 where C is the other; else C.
+        count: C, or 1 if C is 3, or 3 if C is 1.
 
     Raises:
         SeveralVolumes: a volume with several channels, which are not colours, where one is needed.
-        InvalidInput: the image is neither grey nor colour, or `count` is another number.
+        InvalidInput: the image is neither grey nor colour, or `count` is any other number.
     """
     array = image.array
     if len(array) == count:
@@ -56,7 +56,7 @@ def as_picture(
     """Turn an array ``[H, W, C]`` or ``[C, H, W]`` that was read as a volume into a picture.
 
     Args:
-        image: of npy or npz without a geometry; any other is left as it is.
+        image: from npy or npz, without a geometry; any other is returned unchanged.
         channels: the required C; None for any.
         size: the required (H, W); None for any.
 
@@ -73,7 +73,7 @@ def as_picture(
 
 
 def is_plain_volume(image: MedicalImage) -> bool:
-    """Whether it is a volume of npy or npz, which has no geometry."""
+    """Whether it is a volume from npy or npz, which has no geometry."""
     plain = image.format in ("npy", "npz") and np.array_equal(image.affine, np.eye(4))
     return image.spatial_dims == 3 and plain
 
@@ -89,7 +89,7 @@ def several_volumes(image: MedicalImage, wanted: str) -> SeveralVolumes:
 
 
 def chosen_volume(image: MedicalImage, index: int) -> MedicalImage:
-    """One channel of a volume as a volume; any other image is returned itself, for index 0.
+    """One channel of a volume as a volume; any other image is returned unchanged, for index 0.
 
     Raises:
         InvalidInput: there is no such volume or picture.
@@ -125,8 +125,8 @@ def stack_channels(images: Sequence[MedicalImage], names: Sequence[str] = ()) ->
         names: the names of the images in messages, such as their file names.
 
     Raises:
-        InvalidInput: there is none, or one differs from the first in size or affine; the message
-            names it.
+        InvalidInput: no image is given, or one differs from the first in size or affine; the
+            message names it.
     """
     if not images:
         raise InvalidInput("no image given: give one, or one for each channel")
@@ -147,7 +147,7 @@ def stack_channels(images: Sequence[MedicalImage], names: Sequence[str] = ()) ->
 
 
 def _grid_problem(first: str, image: MedicalImage, name: str, other: MedicalImage) -> str:
-    """How an image lies on another grid than the first; empty if it does not."""
+    """How an image's grid differs from that of the first; empty if it does not."""
     sizes = [" x ".join(map(str, one.spatial_shape)) for one in (image, other)]
     if image.spatial_shape != other.spatial_shape:
         return (

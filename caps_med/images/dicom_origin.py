@@ -1,4 +1,4 @@
-"""Which DICOM objects a volume was read from: what a DICOM SEG of it has to name."""
+"""The DICOM objects that a volume was read from, to which a DICOM SEG of it has to refer."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ class DicomOrigin:
     digest of the Patient ID in projects of the service, and written only into a DICOM SEG.
 
     Attributes:
-        attributes: keyword -> value, of `DESCRIBED` and `IDENTIFIED`; between several values there
-            is a backslash, as in files.
-        slices: of each slice along the volume's last axis, the SOP Instance UID of its file and the
-            number of its frame there, from 1.
+        attributes: keyword -> value, of `DESCRIBED` and `IDENTIFIED`; multiple values are separated
+            by a backslash, as in files.
+        slices: for each slice along the volume's last axis, the SOP Instance UID of its file and
+            the number of its frame there, from 1.
     """
 
     attributes: Mapping[str, str] = field(repr=False)
     slices: tuple[tuple[str, int], ...] = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be referred to.
+        """Reject an origin to which no object could refer.
 
         Raises:
             ValueError: an identifier is missing or duplicated, or the kind of image is unknown.
@@ -102,12 +102,12 @@ class DicomOrigin:
 
 
 def is_uid(value: str) -> bool:
-    """Whether it is a DICOM UID, or one but for zeros at the beginning of its components."""
+    """Whether it is a DICOM UID; components may begin with zeros."""
     return len(value) <= LONGEST_UID and _UID.fullmatch(value) is not None
 
 
 def origin_of(header: Dataset, frames: int) -> DicomOrigin | None:
-    """The origin of the frames of one file; None where nothing could refer to it."""
+    """The origin of the frames of one file; None if nothing could refer to it."""
     described = {name: text_of(header, name) for name in DESCRIBED}
     described[_METHOD] = described[_METHOD] or _method_of_codes(header)
     identified = {name: str(header.get(name, "")) for name in IDENTIFIED}
@@ -120,14 +120,14 @@ def origin_of(header: Dataset, frames: int) -> DicomOrigin | None:
 
 
 def joined(origins: Sequence[DicomOrigin | None], order: Sequence[int]) -> DicomOrigin | None:
-    """The origin of a volume of slices of several files.
+    """The origin of a volume whose slices come from several files.
 
     Args:
         origins: of the files.
-        order: which of all their slices it has, in its order.
+        order: indices of the volume's slices among all of theirs, in its order.
 
-    None where one has none, where they do not agree on patient, study or frame of reference, or
-    where two are the same object.
+    None if a file has no origin, if they differ in patient, study or frame of reference, or
+    if two are the same object.
     """
     known = [origin for origin in origins if origin is not None]
     if len(known) != len(origins):
@@ -142,7 +142,7 @@ def joined(origins: Sequence[DicomOrigin | None], order: Sequence[int]) -> Dicom
 
 
 def known_patient(identifier: str) -> str:
-    """A Patient ID by which images of one patient are told; empty if it stands for no one.
+    """A Patient ID that identifies images of one patient; empty if it stands for no one.
 
     >>> known_patient(" 17-4 "), known_patient("ANONYMOUS"), known_patient("N/A")
     ('17-4', '', '')
@@ -152,9 +152,9 @@ def known_patient(identifier: str) -> str:
 
 
 def text_of(header: Dataset, name: str) -> str:
-    """An element's value as text; empty where it is missing or not as the standard has it.
+    """An element's value as text; empty if it is missing or breaks the standard.
 
-    Several values have a backslash between them, where there may be several.
+    Multiple values, where allowed, are separated by a backslash.
     """
     from pydicom.datadict import dictionary_VM
     from pydicom.multival import MultiValue
@@ -168,7 +168,7 @@ def text_of(header: Dataset, name: str) -> str:
 
 
 def _method_of_codes(header: Dataset) -> str:
-    """The meanings of the codes of the de-identification, which may be in place of a method."""
+    """The meanings of the de-identification codes, which may replace the method."""
     from pydicom.dataset import Dataset
 
     items = header.get(f"{_METHOD}CodeSequence") or ()

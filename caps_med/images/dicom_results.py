@@ -1,4 +1,4 @@
-"""What a viewer or an archive gets of a label map of DICOM slices: SEG, measurements, a picture."""
+"""DICOM objects made from a label map of DICOM slices: SEG, structured report, picture."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ def dicom_segmentation(labels: MedicalImage, kind: SegType = "binary") -> bytes:
     """A label map as the content of a DICOM SEG.
 
     Args:
-        labels: of DICOM slices, as `caps_med.inference.Model.segment` answers them.
-        kind: ``binary``, a frame for each label and slice, as `encode_image` writes it too and all
+        labels: of DICOM slices, as returned by `caps_med.inference.Model.segment`.
+        kind: ``binary``, a frame for each label and slice, which `encode_image` also writes and all
             programs read; or ``labelmap``, the newer Label Map Segmentation, whose values are the
             ids.
 
     Raises:
-        UnsupportedFormat: these are no labels of DICOM slices, or no SEG can refer to them.
-        InvalidParameter: another `kind`.
+        UnsupportedFormat: these are not labels of DICOM slices, or no SEG can refer to the slices.
+        InvalidParameter: an unknown `kind`.
     """
     from caps_med.images.codecs.dicom_seg import segmentation  # highdicom takes a while
 
@@ -28,10 +28,10 @@ def dicom_segmentation(labels: MedicalImage, kind: SegType = "binary") -> bytes:
 def dicom_report(labels: MedicalImage, kind: SegType = "binary") -> bytes:
     """The volume of each label, in ml, as the content of a DICOM structured report (TID 1500).
 
-    It refers to the labels of the SEG that `dicom_segmentation` gives for the same arguments.
+    It refers to the labels of the SEG that `dicom_segmentation` makes from the same arguments.
 
     Raises:
-        UnsupportedFormat, InvalidInput: as `dicom_segmentation`.
+        UnsupportedFormat, InvalidInput: as for `dicom_segmentation`.
     """
     from caps_med.images.codecs.dicom_report import report
 
@@ -39,15 +39,15 @@ def dicom_report(labels: MedicalImage, kind: SegType = "binary") -> bytes:
 
 
 def dicom_preview(image: MedicalImage, labels: MedicalImage) -> bytes:
-    """Slices with labels over them as the content of a DICOM secondary capture, in colour.
+    """Slices overlaid with labels as the content of a DICOM secondary capture, in colour.
 
     Args:
-        image: that was segmented.
+        image: the image that was segmented.
         labels: its label map.
 
     Raises:
-        UnsupportedFormat: as `dicom_segmentation`.
-        InvalidInput: image and labels are of different size.
+        UnsupportedFormat: as for `dicom_segmentation`.
+        InvalidInput: image and labels differ in size.
     """
     from caps_med.images.codecs.dicom_capture import capture
     from caps_med.images.codecs.dicom_seg import instance_of

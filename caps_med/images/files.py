@@ -56,30 +56,30 @@ def read_image(
     """An image or a label map from a file, from bytes or from another library's image.
 
     Args:
-        source: a path, an open file, or the content itself, which tells its format; of a DICOM
-            series its folder, or a list of its files, of their contents or of pydicom's data sets;
+        source: a path, an open file, or the content itself, from which its format is detected; for
+            a DICOM series its folder, or a list of its files, their contents or pydicom data sets;
             an image in memory, see `from_object`; or a list or tuple of
             such images, which are the channels of one, see `read_channels`.
         kind: "labels" keeps palette indices and checks that all values are ids.
-        limits: bounds that are checked from the headers, before anything is decoded.
-        index: which picture of a stack (TIFF of many pages, npy `[N, H, W]`, frames of DICOM
-            without a place), or which volume of a DICOM series that holds several (echoes, time
-            points, diffusion weightings), of a 4-D NIfTI or of such an image in memory; None for
-            the whole as one image.
-        series: the Series Instance UID to read of a folder, zip or list of DICOM files.
+        limits: bounds that are checked against the headers, before anything is decoded.
+        index: the picture to read from a stack (multi-page TIFF, npy `[N, H, W]`, DICOM frames
+            without a position), or the volume to read from a DICOM series that holds several
+            (echoes, time points, diffusion weightings), a 4-D NIfTI or such an image in memory;
+            None for the whole as one image.
+        series: the Series Instance UID to read from a folder, zip or list of DICOM files.
 
     Returns:
         A picture `[C, H, W]` (C = 3: colours) or a volume `[C, X, Y, Z]` in the file's voxel
         order. Labels have one channel and the smallest unsigned dtype.
 
     Raises:
-        UnsupportedFormat: no known format, or a part of one that is not read.
+        UnsupportedFormat: an unknown format, or an unsupported feature of a known one.
         InputTooLarge: over `limits`.
-        InvalidInput: cut, broken, or not finite in float32; no such picture in a stack; or the
-            images of a list lie on different grids.
+        InvalidInput: truncated, corrupt, or not finite in float32; no such picture in a stack; or
+            the images of a list lie on different grids.
         SeveralSeries, SeveralVolumes: there are several, and none was chosen; the message lists
             them.
-        InvalidParameter: `kind` is neither.
+        InvalidParameter: `kind` is neither "image" nor "labels".
     """
     if kind not in get_args(Kind):
         raise InvalidParameter(f"kind={kind!r}: must be {' or '.join(map(repr, get_args(Kind)))}")
@@ -91,7 +91,7 @@ def read_image(
 def _read(
     source: ImageSource, kind: Kind, limits: Limits, index: int | None, series: str | None
 ) -> MedicalImage:
-    """See `read_image`; of intensities that are not checked."""
+    """See `read_image`; intensities are not checked."""
     if isinstance(source, str) and not source:  # which Path takes for the current folder
         raise InvalidInput("the path of the image is empty: give a file, or the folder of a series")
     if isinstance(source, (str, PathLike, bytes)):
@@ -135,14 +135,14 @@ def read_channels(
     (2, 4, 5, 6)
 
     Args:
-        sources: each anything that `read_image` takes; a DICOM series as its folder.
-        limits: of each, and of all together.
+        sources: each anything that `read_image` accepts; a DICOM series as its folder.
+        limits: for each image, and for all together.
 
     Returns:
         `[C, *S]` with the geometry of the first; its dtype holds the values of all.
 
     Raises:
-        What `read_image` raises. InvalidInput: one differs from the first in size or affine; the
+        The same as `read_image`. InvalidInput: one differs from the first in size or affine; the
             message names it.
     """
     images: list[MedicalImage] = []
@@ -154,7 +154,7 @@ def read_channels(
 
 
 def channels_listed(source: ImageSource) -> int:
-    """How many images a list gives as the channels of one; of anything else, such as a series, 1.
+    """How many images a list gives as channels of one; 1 for anything else, such as a series.
 
     Raises:
         InvalidInput: DICOM files among images of other formats.
@@ -173,7 +173,7 @@ def _listed(
     index: int | None,
     series: str | None,
 ) -> MedicalImage:
-    """The image of a list: a DICOM series from its files, or channels."""
+    """The image given by a list: a DICOM series from its files, or channels."""
     if contents := _dicom_contents(sources):
         from caps_med.images.codecs.dicom_series import read_contents
 
@@ -197,7 +197,7 @@ def _listed(
 
 
 def _dicom_contents(sources: Sequence[ImageSource]) -> list[bytes]:
-    """The contents of the files of a DICOM series, if all are data sets of pydicom or contents."""
+    """The file contents of a DICOM series, if all are pydicom data sets or contents."""
     found = []
     for source in sources:
         if is_dataset(source):
@@ -225,10 +225,10 @@ def _called(number: int, source: ImageSource) -> str:
 
 
 def _dicom_files(sources: Sequence[ImageSource]) -> list[Path]:
-    """The files, if they are those of a DICOM series; none if they are channels.
+    """The files, if they are those of a DICOM series; empty if they are channels.
 
     Raises:
-        InvalidInput: DICOM files among images of other formats, or among what is no file.
+        InvalidInput: DICOM files among images of other formats, or among other objects.
     """
     files = [Path(s) for s in sources if isinstance(s, str | PathLike) and Path(s).is_file()]
     starts = {path: _file_start(path) for path in files}
@@ -254,7 +254,7 @@ def count_pictures(source: str | PathLike[str] | bytes, *, limits: Limits = DEFA
     """The number of pictures that `read_image` can select by `index`: 1 unless it is a stack.
 
     Raises:
-        UnsupportedFormat, InputTooLarge, InvalidInput: as `read_image`.
+        UnsupportedFormat, InputTooLarge, InvalidInput: as for `read_image`.
     """
     if not isinstance(source, bytes) and Path(source).is_dir():
         return 1
@@ -286,7 +286,7 @@ def _decoded(
 
 
 def _content(source: str | PathLike[str] | bytes, limits: Limits) -> tuple[bytes, Codec]:
-    """The content of one file, and its format; of a zip of one image, that image's."""
+    """The content of one file, and its format; for a zip with one image, those of the image."""
     data = source if isinstance(source, bytes) else file_content(Path(source), limits)
     limits.check_file(len(data))
     content = zipped.unpacked(data, limits)
@@ -301,11 +301,11 @@ def _content(source: str | PathLike[str] | bytes, limits: Limits) -> tuple[bytes
 
 
 def _voxels_beside(path: Path, named: str, codec: Codec, limits: Limits) -> bytes:
-    """The voxels of a header in a file of its own: of `x.mhd` they are in `x.raw` or `x.zraw` in
-    the same folder, as ITK writes them.
+    """The voxels of a detached header: those of `x.mhd` are in `x.raw` or `x.zraw` in the same
+    folder, as ITK writes them.
 
     Args:
-        named: the file that the header names; empty for the first of these that is there.
+        named: the file that the header names; empty for the first of these that exists.
 
     Raises:
         InvalidInput: the header names any other file, or that file cannot be read or is a link out
@@ -336,8 +336,8 @@ def encode_image(image: MedicalImage, format: str, *, compress: bool | None = No
     "bmp", "npy", "npz", or "dicom" (DICOM SEG, only for label maps of DICOM slices).
 
     Args:
-        image: an image or a label map, written as `as_written` has it.
-        format: a name of `FORMATS`; `image.format` gives back what was read.
+        image: an image or a label map, written as converted by `as_written`.
+        format: a name in `FORMATS`; `image.format` keeps the format that was read.
         compress: whether to compress it with gzip; by default only NIfTI is (.nii.gz).
 
     Raises:
@@ -355,7 +355,7 @@ def as_written(image: MedicalImage) -> MedicalImage:
     """Convert an image to the values that are written to its file.
 
     The ids of a label map get the smallest unsigned dtype that holds them. Floats that lie in
-    [0, 1] by definition become 0 to 255 in an image that belongs to a PNG, JPEG, TIFF or BMP.
+    [0, 1] by definition become 0 to 255 in an image whose source is a PNG, JPEG, TIFF or BMP.
 
     Raises:
         InvalidInput: ids are negative or too large.
@@ -369,14 +369,14 @@ def as_written(image: MedicalImage) -> MedicalImage:
 
 
 def check_writable(source: MedicalImage, kind: Kind, channels: int, format: str) -> None:
-    """Check that `format` can hold an answer to `source`, by encoding one voxel.
+    """Check that `format` can hold an answer to `source` by encoding one voxel.
 
     Args:
-        source: the image that the answer will belong to.
+        source: the image to which the answer will belong.
         kind, channels: of the answer.
 
     Raises:
-        UnsupportedFormat, InvalidInput: it cannot, as `encode_image` says.
+        UnsupportedFormat, InvalidInput: it cannot, see `encode_image`.
     """
     voxel = np.zeros((channels, *(1,) * source.spatial_dims), np.uint8)
     origin = source.origin and source.origin.first_slice()
@@ -384,12 +384,12 @@ def check_writable(source: MedicalImage, kind: Kind, channels: int, format: str)
 
 
 def writable_format(source: MedicalImage, kind: Kind, channels: int) -> str:
-    """The first format that an answer to `source` is offered in which can hold it.
+    """The first format offered for an answer to `source` that can hold it.
 
-    TIFF, for example, cannot hold one slice of a volume, whose place would be lost.
+    TIFF, for example, cannot hold one slice of a volume, because its position would be lost.
 
     Args:
-        source, kind, channels: as of `check_writable`.
+        source, kind, channels: as for `check_writable`.
     """
     formats = source.formats_of(kind)
     for format in formats:
@@ -407,7 +407,7 @@ def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:
     Raises:
         UnsupportedFormat: the suffix is unknown, or its format cannot hold this image.
         InvalidInput: the format cannot hold these values.
-        InvalidParameter: there is no folder for it.
+        InvalidParameter: its folder does not exist.
     """
     path = Path(path)
     codec = codec_of_path(path)

@@ -13,8 +13,8 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 @cache
 def caption_font(size: int) -> Font:
-    """DejaVu Sans, which comes with matplotlib and knows most alphabets; else Pillow's own font,
-    which knows little more than ASCII and draws other letters as boxes.
+    """DejaVu Sans, which comes with matplotlib and covers most alphabets; otherwise Pillow's own
+    font, which covers little more than ASCII and draws other letters as boxes.
     """
     spec = importlib.util.find_spec("matplotlib")
     if spec is not None and spec.origin is not None:

@@ -1,7 +1,7 @@
-"""The format of an answer, chosen alike by the library, the command line and the service.
+"""The format of an answer, chosen in the same way by the library, the command line and the service.
 
-Unless another is requested, an answer has the format of its source. An image that a format cannot
-hold is refused by its writer (see `caps_med.images.check_writable`).
+Unless another is requested, an answer has the format of its source. The writer of a format rejects
+images that the format cannot hold (see `caps_med.images.check_writable`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ _VOLUMES = ("nifti", "nrrd", "metaimage", "npy")
 
 
 def formats_of(source: str, *, labels: bool, picture: bool, slices: bool) -> tuple[str, ...]:
-    """The formats that an answer is offered in, the default first.
+    """The formats offered for an answer, the default first.
 
     Args:
-        source: format of the image that the answer belongs to.
-        labels: a label map, which JPEG would blur into other ids.
-        picture: it has no third axis.
-        slices: it lies over DICOM slices that a DICOM SEG can refer to.
+        source: format of the image to which the answer belongs.
+        labels: whether it is a label map, which JPEG would blur into other ids.
+        picture: whether it has no third axis.
+        slices: whether it lies on DICOM slices to which a DICOM SEG can refer.
     """
     default = "nifti" if source == "dicom" else source
     if labels:

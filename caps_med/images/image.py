@@ -44,7 +44,7 @@ _like: Callable[[MedicalImage, Any], Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MedicalImage:
-    """Pixels or voxels, and where they lie.
+    """Pixels or voxels, and their position in space.
 
     Args:
         array: `[C, *S]`. Pictures are `[C, H, W]`, volumes `[C, X, Y, Z]` in the voxel order of
@@ -53,7 +53,7 @@ class MedicalImage:
             integer dtype.
         affine: `[4, 4]` float64, voxel indices to millimetres, RAS+. The identity for pictures,
             which have no geometry.
-        format: the default format to save it in, a name of `caps_med.images.FORMATS`: that of its
+        format: the default format for saving, a name in `caps_med.images.FORMATS`: that of its
             source, except that images from DICOM become "nifti" (a volume) or "png" (a picture),
             and label maps of a DICOM volume become DICOM SEG.
         kind: "image" (intensities) or "labels" (ids).
@@ -61,24 +61,25 @@ class MedicalImage:
             survive a round trip.
         palette: `[N, 3]` uint8, the colour of each id of a label map.
         warnings: assumptions that a reader had to make; shown to the user with the answer.
-        names: id -> name of a label map's labels, where they are known.
-        codes: id -> what a label stands for, where that is known; else its name tells, see
+        names: id -> name of a label map's labels, where known.
+        codes: id -> code of a label, where known; otherwise derived from its name, see
             `caps_med.images.label_codes`.
         origin: the DICOM objects that a volume was read from, slice by slice; code that moves or
             omits voxels must omit it as well.
-        white: the intensity that its format defines as white, where samples of more bits have a
-            larger one: 65535 of PNG and TIFF of 16 bits. None where it defines none.
-        plane: `[3, 3]` float64, of a picture whose file says where its pixels lie in their plane:
-            column and row to millimetres. NRRD and MetaImage get it back; nothing else uses it.
-        patient: the Patient ID of DICOM files, volumes and pictures alike; empty where there is
-            none, or one that stands for no one ("ANONYMOUS"). Never shown or written, and kept
+        white: the intensity that its format defines as white if samples have more than 8 bits:
+            65535 for 16-bit PNG and TIFF. None if the format defines none.
+        plane: `[3, 3]` float64, for a picture whose file gives the position of its pixels in their
+            plane: column and row to millimetres. It is written to NRRD and MetaImage; nothing else
+            uses it.
+        patient: the Patient ID of DICOM files, for both volumes and pictures; empty if there is
+            none, or if it stands for no one ("ANONYMOUS"). Never shown or written, and kept
             only as a digest.
-        series: the Series Instance UID of DICOM files, volumes and pictures alike; empty where
+        series: the Series Instance UID of DICOM files, for both volumes and pictures; empty if
             there is none.
 
     Raises:
-        InvalidInput: the array or the affine is not of this form, the affine is singular, or
-            `origin` has another number of slices.
+        InvalidInput: the array or the affine does not have this form, the affine is singular, or
+            `origin` has a different number of slices.
     """
 
     array: Array
@@ -111,7 +112,7 @@ class MedicalImage:
         return f"<{type(self).__name__}: {self.kind} {shape} {self.array.dtype}{spacing}>"
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows, see `caps_med.images.preview`."""
+        """The picture that a notebook shows, see `caps_med.images.preview`."""
         return _preview(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ANN401
@@ -122,13 +123,13 @@ class MedicalImage:
         return array.copy() if copy and array is self.array else array
 
     def to_nibabel(self) -> Nifti1Image:
-        """Convert to a nibabel image, which shares the array; K channels become the fourth axis.
+        """Convert to a nibabel image that shares the array; K channels become the fourth axis.
 
-        With the NIfTI header that the image came with its affine is in the unit of that header,
-        else in millimetres.
+        If the image has the NIfTI header of its source, the affine is in the unit of that header,
+        otherwise in millimetres.
 
         Raises:
-            InvalidInput: a picture, which has no geometry.
+            InvalidInput: the image is a picture, which has no geometry.
         """
         import nibabel as nib
 
@@ -175,7 +176,7 @@ class MedicalImage:
         return 0
 
     def formats_of(self, kind: Kind) -> tuple[str, ...]:
-        """The formats that an image of that kind over these voxels is offered in, default first."""
+        """The formats offered for an image of that kind on these voxels, the default first."""
         return formats_of(
             self.format,
             labels=kind == "labels",
@@ -184,7 +185,7 @@ class MedicalImage:
         )
 
     def format_of(self, kind: Kind) -> str:
-        """The default format of an image of that kind over these voxels."""
+        """The default format of an image of that kind on these voxels."""
         return self.formats_of(kind)[0]
 
     @property
@@ -203,7 +204,7 @@ class MedicalImage:
         palette: Array | None = None,
         warnings: tuple[str, ...] = (),
     ) -> MedicalImage:
-        """Replace the array by one `[K, *S]` over the same voxels, keeping affine and header.
+        """Replace the array with one `[K, *S]` on the same voxels, keeping affine and header.
 
         Args:
             array: `[K, *S]` with this image's `*S`.
@@ -213,7 +214,7 @@ class MedicalImage:
             warnings: added to this image's.
 
         Raises:
-            InvalidInput: `array` has other spatial axes.
+            InvalidInput: `array` has different spatial axes.
         """
         if array.shape[1:] != self.spatial_shape:
             raise InvalidInput(
@@ -234,7 +235,7 @@ class MedicalImage:
     def like(self, source: Any) -> Any:  # noqa: ANN401 - whatever the source is
         """Convert this image to the type of `source`, see `caps_med.images.like`.
 
-        ``model.segment(x).like(x)`` is an image of nibabel for one of nibabel, and so on.
+        ``model.segment(x).like(x)`` is a nibabel image if `x` is one, and so on.
         """
         return _like(self, source)
 
@@ -250,7 +251,7 @@ def save_with(writer: Callable[[MedicalImage, str | PathLike[str]], None]) -> No
 
 
 def shown_with(preview: Callable[[MedicalImage], bytes]) -> None:
-    """Set the function that makes the PNG file by which notebooks show an image."""
+    """Set the function that makes the PNG file with which notebooks show an image."""
     global _preview
     _preview = preview
 
@@ -262,8 +263,8 @@ def liked_with(convert: Callable[[MedicalImage, Any], Any]) -> None:
 
 
 def _common_numbers(grid: Array) -> Array:
-    """Integers of 64 bits, which few programs read from NIfTI, as 32 bits where these hold them;
-    half floats, which NIfTI lacks, as floats.
+    """64-bit integers, which few programs read from NIfTI, as 32 bits if they fit; half floats,
+    which NIfTI lacks, as floats.
     """
     if grid.dtype in (np.bool_, np.float16):
         return grid.astype(np.uint8 if grid.dtype == np.bool_ else np.float32)

@@ -1,4 +1,4 @@
-"""What labels stand for in the vocabularies of medicine: mostly SNOMED CT, as DICOM uses it.
+"""Codes of labels in medical vocabularies: mostly SNOMED CT, as DICOM uses it.
 
 A name is looked up in pydicom's copy of DICOM's context groups (PS3.16): no code is typed in here.
 """
@@ -26,9 +26,9 @@ class Coding:
 
     Attributes:
         value: the code itself.
-        scheme: the vocabulary: ``SCT`` (SNOMED CT), ``DCM``, ``FMA``, ``NCIt``, or ``99...`` for an
-            own one.
-        meaning: in words.
+        scheme: the vocabulary: ``SCT`` (SNOMED CT), ``DCM``, ``FMA``, ``NCIt``, or ``99...`` for a
+            private one.
+        meaning: the meaning in words.
 
     Raises:
         InvalidParameter: one of them is empty, too long, or holds a control character.
@@ -39,7 +39,7 @@ class Coding:
     meaning: str
 
     def __post_init__(self) -> None:
-        """Refuse what a DICOM code sequence cannot hold."""
+        """Reject values that a DICOM code sequence cannot hold."""
         for name, most in _LONGEST.items():
             text = getattr(self, name)
             if not text.strip() or len(text) > most or _CONTROL.search(text):
@@ -66,8 +66,8 @@ class LabelCode:
 
     Attributes:
         type: the structure, tissue or lesion.
-        laterality: the side of the body, where `type` does not say it.
-        category: what kind of thing `type` is; of a known code the one that DICOM gives it.
+        laterality: the side of the body, if `type` does not include it.
+        category: the category of `type`; for a known code, the one that DICOM assigns.
     """
 
     type: Coding
@@ -82,7 +82,7 @@ class LabelCode:
         'left'
 
         Raises:
-            InvalidParameter: another form.
+            InvalidParameter: the text does not have this form.
         """
         parts = [part.strip() for part in text.split(",")]
         sides = get_args(Laterality)
@@ -122,7 +122,7 @@ _SIDES: Mapping[str, Laterality] = {
 
 
 def code_of_name(name: str) -> LabelCode:
-    """What a label of this English name stands for; `TISSUE` where no structure has it.
+    """The code of a label with this English name; `TISSUE` if no structure has that name.
 
     >>> code = code_of_name("left hippocampus")
     >>> code.type, code.laterality
@@ -144,7 +144,7 @@ def code_of_name(name: str) -> LabelCode:
 
 
 def names_a_side(name: str) -> bool:
-    """Whether a label of this English name is on one side of the body.
+    """Whether a label with this English name is on one side of the body.
 
     >>> names_a_side("Left-Hippocampus"), names_a_side("Lung_R"), names_a_side("bright spot")
     (True, True, False)
@@ -155,7 +155,7 @@ def names_a_side(name: str) -> bool:
 
 
 def have_sides(names: Iterable[str], codes: Iterable[LabelCode]) -> bool:
-    """Whether any label is on one side of the body: mirrored, it would be that of the other."""
+    """Whether any label is on one side of the body: mirrored, it would belong to the other."""
     coded = any(code.laterality in ("left", "right") for code in codes)
     return coded or any(map(names_a_side, names))
 
@@ -175,7 +175,7 @@ def _words(text: str) -> str:
 
 @cache
 def _table() -> Mapping[str, LabelCode]:
-    """Meaning in lower case -> code, of all that `_GROUPS` list."""
+    """Meaning in lower case -> code, for all that `_GROUPS` list."""
     from pydicom.sr.codedict import codes  # takes a while
 
     table: dict[str, LabelCode] = {}

@@ -46,14 +46,14 @@ def label_palette(colours: Array | None = None) -> Array:
 def label_colors(ids: npt.ArrayLike, palette: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
     """Label ids `[*S]` in the colours of a palette, `[*S, 3]`.
 
-    Ids above 255 begin again with the colour of 1: only the background, 0, is black.
+    Ids above 255 start again with the colour of 1: only the background, 0, is black.
 
     >>> label_colors([0, 1, 255, 256]).tolist()
     [[0, 0, 0], [230, 159, 0], [136, 34, 85], [230, 159, 0]]
 
     Args:
         ids: 0 and above.
-        palette: `[256, 3]`; None takes `label_palette`.
+        palette: `[256, 3]`; None uses `label_palette`.
     """
     shown = np.asarray(ids).astype(np.int64)
     shown = np.where(shown > 255, 1 + (shown - 1) % 255, shown)
@@ -63,7 +63,7 @@ def label_colors(ids: npt.ArrayLike, palette: NDArray[np.uint8] | None = None) -
 def smallest_unsigned(ids: Array) -> Array:
     """`ids` in the smallest unsigned dtype that holds them.
 
-    Files that scale their numbers give 2.0000001 for 2, which is read as 2.
+    Files with scaled numbers may give 2.0000001 for 2, which is read as 2.
 
     Raises:
         InvalidInput: an id is negative, or further than `ROUNDING` from a whole number.
@@ -87,7 +87,7 @@ def smallest_unsigned(ids: Array) -> Array:
 def as_labels(image: MedicalImage) -> MedicalImage:
     """A decoded image `[C, *S]` as a label map `[1, *S]`.
 
-    Three equal channels of a picture count as one, and whole floats as integers.
+    Three equal channels of a picture count as one, and integral floats as integers.
 
     Raises:
         SeveralVolumes: a volume with channels.
@@ -113,15 +113,15 @@ def match_labels(
     """The label map, if the model knows all of its labels.
 
     Args:
-        image: a label map. If it has names, as a DICOM SEG has, and `allowed_ids` too, labels are
-            matched by name, and renumbered.
-        allowed_ids: the ids the model knows, background included, or id -> name.
-        binary: the model knows only 0 and 1; a map of 0 and 255, or 65535 as 16-bit masks have it,
-            is then read as 0 and 1.
-        aliases: further id -> the known id that it is read as.
+        image: a label map. If both it (like a DICOM SEG) and `allowed_ids` have names, labels are
+            matched by name and renumbered.
+        allowed_ids: the ids that the model knows, background included, or id -> name.
+        binary: the model knows only 0 and 1; a map of 0 and 255, or 65535 as in 16-bit masks, is
+            then read as 0 and 1.
+        aliases: further id -> the known id as which it is read.
 
     Raises:
-        UnknownLabel: the map holds another id, or beside names that the model knows another name.
+        UnknownLabel: the map holds an unknown id, or both known and unknown names.
     """
     if image.names and isinstance(allowed_ids, Mapping):
         image = _by_name(image, allowed_ids)
@@ -144,10 +144,10 @@ def match_labels(
 
 
 def like_a_picture(label: MedicalImage, values: int) -> str:
-    """What is wrong with a label map that is an image in truth; empty if it is none.
+    """What is wrong with a label map that is really an image; empty if it is a label map.
 
     Args:
-        values: how many different ones it has.
+        values: its number of distinct values.
     """
     if values <= PICTURE_VALUES or _equal_neighbours(label) >= PICTURE_EQUAL:
         return ""
@@ -161,23 +161,23 @@ def _equal_neighbours(label: MedicalImage) -> float:
 
 
 def _replaced(ids: Array, aliases: Mapping[int, int]) -> Array:
-    """Ids with the known ones in place of their aliases, in the smallest type."""
+    """Ids with aliases replaced by the known ids, in the smallest type."""
     found, where = np.unique(ids, return_inverse=True)
     own = np.array([aliases.get(i, i) for i in found.tolist()])
     return smallest_unsigned(own[where.reshape(ids.shape)])
 
 
 def same_name(name: str) -> str:
-    """What two names of labels have in common that differ in case, gaps, or grey and gray."""
+    """A form that is the same for label names that differ in case, gaps, or grey and gray."""
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split()).replace(
         "grey", "gray"
     )
 
 
 def _by_name(image: MedicalImage, known: Mapping[int, str]) -> MedicalImage:
-    """The label map with the ids that the names of its labels have in `known`.
+    """The label map renumbered with the ids that its label names have in `known`.
 
-    If none of them is known, the ids decide, and a warning says so.
+    If no name is known, the ids are used, and a warning says so.
 
     Raises:
         UnknownLabel: some of the names are known and some are not.

@@ -21,24 +21,24 @@ from caps_med.images.objects import (
 
 
 def like(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401 - whatever the source is
-    """Convert `image` to the type of `source`, on whose grid it lies.
+    """Convert `image` to the type of `source`, whose grid it shares.
 
     | source | result |
     |---|---|
-    | NumPy array | ``[H, W]`` or ``[H, W, K]``; of a volume ``[X, Y, Z]`` or ``[K, X, Y, Z]`` |
+    | NumPy array | ``[H, W]`` or ``[H, W, K]``; for a volume ``[X, Y, Z]`` or ``[K, X, Y, Z]`` |
     | PyTorch tensor | ``[K, H, W]``, or ``[H, W]`` like the source, on its device |
     | ``(array, affine)`` | the same, the array ``[X, Y, Z]`` or ``[K, X, Y, Z]`` |
     | MONAI `MetaTensor` | ``[K, *S]`` with the source's affine, on its device |
-    | nibabel image | NIfTI, with the source's header where that was NIfTI |
+    | nibabel image | NIfTI, with the source's header if that was NIfTI |
     | SimpleITK image | with the source's origin, spacing and direction |
-    | Pillow image | a picture; of labels one with ids |
+    | Pillow image | a picture; for labels, one with ids |
     | bytes | the content of a file of `image.format` |
-    | pydicom data set, or a list of them | of labels: a list with a DICOM SEG |
+    | pydicom data set, or a list of them | for labels, a list with a DICOM SEG |
     | path, open file, list of paths, `MedicalImage` | `image` itself, which `save` writes |
 
     Raises:
-        InvalidInput: another type, or `image` does not lie on the grid of `source`.
-        UnsupportedFormat: `image.format` cannot hold it, as DICOM cannot hold probabilities.
+        InvalidInput: an unknown type, or `image` does not lie on the grid of `source`.
+        UnsupportedFormat: `image.format` cannot hold it, just as DICOM cannot hold probabilities.
     """
     if isinstance(source, bytes):
         return encode_image(image, image.format)
@@ -91,7 +91,7 @@ def _pair(image: MedicalImage, source: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def _voxels(image: MedicalImage, source: Any) -> Array:  # noqa: ANN401
-    """``[X, Y, Z]``, or ``[K, X, Y, Z]`` of several channels, on the grid of an array."""
+    """``[X, Y, Z]``, or ``[K, X, Y, Z]`` for several channels, on the grid of an array."""
     _same_grid(image, tuple(source.shape[-3:]))
     return image.array[0] if len(image.array) == 1 else image.array
 
@@ -149,7 +149,7 @@ def _same_grid(image: MedicalImage, shape: tuple[int, ...]) -> None:
 
 
 def _numbers(array: Array) -> Array:
-    """In a dtype that PyTorch has, in C order."""
+    """The numbers in a dtype that PyTorch has, in C order."""
     wider = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64}
     return np.ascontiguousarray(array.astype(wider.get(array.dtype, array.dtype), copy=False))
 

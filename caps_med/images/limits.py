@@ -20,10 +20,10 @@ _SMALLER = "crop or downsample the image"
 
 @dataclass(frozen=True)
 class Limits:
-    """How large an input may be: as it arrives, and once it is decoded.
+    """How large an input may be, as received and once decoded.
 
     Args:
-        max_bytes: size of the file as it arrives, compressed or not.
+        max_bytes: size of the file as received, compressed or not.
         max_inflated_bytes: size of the decoded pixels or voxels, in bytes.
         max_voxels: number of pixels or voxels (the three channels of a colour count once).
     """
@@ -43,19 +43,19 @@ class Limits:
         """The defaults, unless environment variables override them, see `VARIABLES`.
 
         Raises:
-            InvalidParameter: a variable is no whole number, or below 1.
+            InvalidParameter: a variable is not a whole number, or is below 1.
         """
         given = {name: os.environ.get(variable) for name, variable in VARIABLES.items()}
         return cls(**{name: _whole(name, text) for name, text in given.items() if text})
 
     def check_file(self, size: int) -> None:
-        """Raise `InputTooLarge` for a file of `size` bytes over `max_bytes`."""
+        """Raise `InputTooLarge` for a file whose `size` in bytes exceeds `max_bytes`."""
         if size > self.max_bytes:
             what = f"the file has more than {self.max_bytes} bytes"
             raise too_large("max_bytes", what, "crop or compress it")
 
     def check_array(self, shape: Sequence[int], bytes_per_voxel: int = 1) -> None:
-        """Raise `InputTooLarge` for spatial axes `shape` of `bytes_per_voxel` over the bounds."""
+        """Raise `InputTooLarge` if `shape` with `bytes_per_voxel` exceeds the bounds."""
         voxels = math.prod(shape)
         if voxels > self.max_voxels:
             axes = " x ".join(map(str, shape))
@@ -64,11 +64,11 @@ class Limits:
         self.check_decoded("the decoded image", voxels * bytes_per_voxel)
 
     def check_decoded(self, what: str, size: int, header: int = 0) -> None:
-        """Raise `InputTooLarge` for `size` bytes over `max_inflated_bytes`.
+        """Raise `InputTooLarge` if `size` in bytes exceeds `max_inflated_bytes`.
 
         Args:
-            what: takes them, for the message.
-            header: bytes that are allowed beside the values.
+            what: what takes these bytes, for the message.
+            header: bytes that are allowed in addition to the values.
         """
         if size > self.max_inflated_bytes + header:
             told = f"{what} takes {size} bytes, allowed are {self.max_inflated_bytes}"

@@ -1,4 +1,4 @@
-"""What the header of a NIfTI file says of its voxels beside their size and place."""
+"""What the header of a NIfTI file says about its voxels besides size and position."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LABEL, _OF_FIFTH_AXIS = 1002, (*range(1004, 1011), 2003, 2004)
 
 
 def describe_anew(header: Nifti1Header, *, labels: bool) -> None:
-    """Reset what the header of a source says of its voxels: slope, display range, intent.
+    """Reset what the header of a source says about its voxels: slope, display range, intent.
 
-    Label maps are marked as such (NIFTI_INTENT_LABEL), and nothing else, whatever they came from.
+    Label maps are marked as such (NIFTI_INTENT_LABEL), and nothing else is, whatever the source.
     """
     header.set_slope_inter(1, 0)
     header["cal_min"] = header["cal_max"] = 0

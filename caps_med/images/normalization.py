@@ -30,14 +30,14 @@ class Normalization(BaseModel):
         upper: percentile that becomes 1.
         foreground_only: take the percentiles of the voxels above 0, and leave all others
             exactly 0: for images whose background was masked. `lower=None` then keeps the
-            darkest tissue apart from the background.
-        window: two intensities that become 0 and 1, the same in every image (Hounsfield units of
-            a CT); the percentiles above are then not used.
-        per_channel: each channel has percentiles of its own, as the sequences of an MRI need;
-            else all share one scale, so that colours keep their hue.
-        ranks: an intensity becomes the share of the image's values below it (histogram
-            equalization), so that a factor, an offset, a gamma or any other rising curve changes
-            nothing; the percentiles are then not used. See `MODE_SHARE`.
+            darkest tissue distinct from the background.
+        window: two intensities that become 0 and 1, the same in every image (Hounsfield units in
+            CT); the percentiles above are then not used.
+        per_channel: each channel has its own percentiles, as needed for the sequences of an MRI;
+            otherwise all share one scale, so that colours keep their hue.
+        ranks: an intensity becomes the fraction of the image's values below it (histogram
+            equalization), so that a factor, an offset, a gamma or any other increasing curve
+            changes nothing; the percentiles are then not used. See `MODE_SHARE`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,7 +62,7 @@ class Normalization(BaseModel):
         return self
 
     def __str__(self) -> str:
-        """In short, for an answer's provenance."""
+        """A short form, for an answer's provenance."""
         if self.window is not None:
             return f"{self.window[0]:g}..{self.window[1]:g}"
         if self.ranks:
@@ -74,9 +74,9 @@ class Normalization(BaseModel):
         )
 
     def for_white(self, white: int | None) -> Normalization:
-        """The normalization of an image whose format defines white, see `MedicalImage.white`.
+        """The normalization for an image whose format defines white, see `MedicalImage.white`.
 
-        A window over 8 bits means black to white: of a picture of 16 bits it is 0 to 65535, so that
+        A window over 8 bits means black to white: for a 16-bit picture it is 0 to 65535, so that
         a picture that was saved again with more bits looks the same.
         """
         if white is None or self.window != _EIGHT_BITS:
@@ -87,7 +87,7 @@ class Normalization(BaseModel):
         """The intensities of `array` that become 0 and 1; (0, 1) if it holds no foreground.
 
         Raises:
-            InvalidParameter: it is normalized by ranks, a curve for which two levels do not do.
+            InvalidParameter: it is normalized by ranks, a curve that two levels cannot describe.
         """
         if self.ranks:
             raise InvalidParameter(
@@ -106,10 +106,10 @@ class Normalization(BaseModel):
     def apply(self, array: Array, channel_axis: int = 0) -> NDArray[np.float32]:
         """`array` of any shape, finite, as float32 in [0, 1]; all 0 if it is constant or empty.
 
-        The sums run in float64: the span of a float32 image may not fit float32.
+        Arithmetic is in float64: the range of a float32 image may not fit float32.
 
         Args:
-            array: an image, its channels along `channel_axis`.
+            array: an image with its channels along `channel_axis`.
             channel_axis: only used if the scale is `per_channel`.
         """
         if self.per_channel:
@@ -135,7 +135,7 @@ class Normalization(BaseModel):
 
 
 def _percentile(values: Array, percent: float) -> float:
-    """`numpy.percentile` in float64 of values ``[N]``, which stay in their own type meanwhile."""
+    """`numpy.percentile` in float64 of values ``[N]``, without converting all of them."""
     position = (values.size - 1) * (percent / 100)
     below = int(position)
     above, share = min(below + 1, values.size - 1), position - below
@@ -146,9 +146,9 @@ def _percentile(values: Array, percent: float) -> float:
 
 
 def _ranked(array: Array) -> NDArray[np.float32]:
-    """The share of values below each, ties in the middle; all 0 if there is one value only.
+    """The fraction of values below each, ties in the middle; all 0 if there is only one value.
 
-    Values that are not among those that are ranked lie between their neighbours.
+    Values that are not among those ranked are placed between their neighbours.
     """
     values = np.asarray(array).ravel()
     if values.size > _RANKED:

@@ -1,7 +1,7 @@
 """Convert images of other libraries in memory to `MedicalImage`.
 
-A library is recognized by the name of a class, so that none is imported which the caller does not
-use already.
+A library is recognized by the name of a class, so that no library is imported that the caller does
+not already use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def from_object(
 
     | source | taken as |
     |---|---|
-    | NumPy array | a picture ``[H, W]`` or ``[H, W, 3]``, else a volume ``[X, Y, Z]``, see below |
+    | NumPy array | a picture ``[H, W]`` or ``[H, W, 3]``, or a volume ``[X, Y, Z]``, see below |
     | PyTorch tensor | a picture ``[H, W]`` or ``[C, H, W]`` |
     | ``(array, affine)`` | a volume ``[(C,) X, Y, Z]``, voxels to millimetres in RAS+ |
     | MONAI `MetaTensor` | a picture ``[C, H, W]`` or a volume ``[C, X, Y, Z]`` with its affine |
@@ -39,11 +39,11 @@ def from_object(
     | SimpleITK image | a picture or a volume |
     | Pillow image | a picture, as from its file |
 
-    An array ``[X, Y, Z]`` alone is read as its npy file is, with a warning that it has no geometry;
-    to a model of pictures with C channels ``[C, H, W]`` and ``[H, W, C]`` are pictures, see
-    `caps_med.images.channels.as_picture` and, where C is 1, `caps_med.preprocessing.single_slice`.
-    A picture that MONAI has loaded from its file is ``[C, W, H]``: its rows and columns are
-    swapped, with a warning, see `columns_first`.
+    An array ``[X, Y, Z]`` alone is read like its npy file, with a warning that it has no geometry;
+    a model of pictures with C channels takes ``[C, H, W]`` and ``[H, W, C]`` as pictures, see
+    `caps_med.images.channels.as_picture` and, for C = 1, `caps_med.preprocessing.single_slice`.
+    A picture that MONAI loaded from its file is ``[C, W, H]``: its rows and columns are swapped
+    back, with a warning, see `columns_first`.
 
     Args:
         source: as above.
@@ -52,7 +52,7 @@ def from_object(
     pydicom data sets are read like their files, see `caps_med.images.files`.
 
     Raises:
-        InvalidInput: another type, or a shape that is not one of these.
+        InvalidInput: an unknown type, or a shape that is not one of these.
     """
     for name in class_names(source):
         if name == _PILLOW:
@@ -80,8 +80,8 @@ def is_dataset(source: object) -> bool:
 def is_pair(source: object) -> bool:
     """Whether a tuple begins with an array or tensor, so that an affine must follow.
 
-    Arrays and tensors of derived classes count, and nibabel's voxels that are still in their file;
-    MONAI's tensors, which have an affine, do not.
+    Arrays and tensors of derived classes count, as do nibabel's voxels that are still in their
+    file; MONAI's tensors, which have an affine, do not.
     """
     if not isinstance(source, tuple) or not source:
         return False
@@ -135,8 +135,8 @@ def _from_meta_tensor(tensor: Any) -> MedicalImage:  # noqa: ANN401
 def columns_first(tensor: Any) -> bool:  # noqa: ANN401 - of MONAI, which is not imported here
     """Whether a `MetaTensor` is a picture ``[C, W, H]``, as MONAI loads one from its file.
 
-    MONAI's PILReader swaps rows and columns unless it is told not to, which shows where a picture
-    is not square and has the size of its file.
+    MONAI's PILReader swaps rows and columns unless told not to. This can be detected if a picture
+    is not square and still has the size of its file.
     """
     meta = tensor.meta
     if tensor.ndim != 3 or not {"width", "height", "mode"} <= set(meta):
@@ -175,7 +175,7 @@ def _nibabel_affine(
     header: Nifti1Header | None,
     shape: tuple[int, ...],
 ) -> tuple[Array, tuple[str, ...]]:
-    """In millimetres, of an image that has none that of its header; and what is unsure of it."""
+    """The affine in millimetres, by default that of the header; and doubts about it."""
     if header is None:
         return image.header.get_best_affine() if image.affine is None else image.affine, ()
     if image.affine is None:
@@ -203,14 +203,14 @@ def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
 
 
 def without_time(image: Any) -> Any:  # noqa: ANN401 - of SimpleITK, which is not imported here
-    """A SimpleITK image of four axes, of which the last is one time point, as that volume."""
+    """A SimpleITK image with four axes and a single time point as that volume."""
     single = image.GetDimension() == 4 and image.GetSize()[3] == 1
     return image[:, :, :, 0] if single else image
 
 
 def _from_pillow(picture: Image, kind: Kind) -> MedicalImage:
-    """As from its file: transparency is laid over black, a palette of greys is grey, and white of
-    16 bits is 65535.
+    """As from its file: transparency is blended over black, a palette of greys is grey, and 16-bit
+    white is 65535.
     """
     from caps_med.images.codecs import pictures
 
@@ -224,7 +224,7 @@ def _from_pillow(picture: Image, kind: Kind) -> MedicalImage:
 
 
 def _image(array: Array, affine: Array | None = None) -> MedicalImage:
-    """An array ``[C, *S]`` without a file: pictures of bytes are saved as PNG, others as npy."""
+    """An array ``[C, *S]`` without a file: uint8 pictures are saved as PNG, others as npy."""
     array = np.ascontiguousarray(_numbers(array))
     if array.ndim == 3:
         return MedicalImage(array, format="png" if array.dtype == np.uint8 else "npy")
@@ -232,7 +232,7 @@ def _image(array: Array, affine: Array | None = None) -> MedicalImage:
 
 
 def _numbers(array: Array) -> Array:
-    """Truth values as bytes and half floats as floats, which every format can hold."""
+    """Booleans as bytes and half floats as floats, which every format can hold."""
     if array.dtype == bool:
         return array.astype(np.uint8)
     return array.astype(np.float32) if array.dtype == np.float16 else array

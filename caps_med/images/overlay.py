@@ -1,4 +1,4 @@
-"""Labels drawn over pixels, and a sheet of such slices for a quick look."""
+"""Labels drawn over pixels, and a sheet of overlaid slices for a quick look."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def overlay(pixels: RGB, ids: NDArray[Any], opacity: float, palette: RGB | None 
 def overlay_sheet(image: MedicalImage, labels: MedicalImage) -> RGB:
     """Slices of a volume along its last axis with its labels, side by side, ``[H, W, 3]``.
 
-    Up to nine, evenly from the first slice with a label to the last; rows and columns as stored.
+    Up to nine, evenly spaced from the first slice with a label to the last; rows and columns as
+    stored.
 
     Args:
-        image: ``[C, X, Y, Z]``, of which the first channel is shown.
+        image: ``[C, X, Y, Z]``, whose first channel is shown.
         labels: ``[1, X, Y, Z]``.
     """
     drawn = np.flatnonzero((labels.array[0] != labels.background).any((0, 1)))
@@ -56,7 +57,7 @@ def overlay_sheet(image: MedicalImage, labels: MedicalImage) -> RGB:
 
 
 def _at_size(pixels: RGB, spacing: tuple[float, ...]) -> RGB:
-    """At `EDGE` pixels along the longest edge, the pixels square."""
+    """Resized to `EDGE` square pixels along the longest edge."""
     rows, columns = pixels.shape[0] * spacing[1], pixels.shape[1] * spacing[0]
     zoom = EDGE / max(rows, columns)
     size = max(1, round(columns * zoom)), max(1, round(rows * zoom))

@@ -1,4 +1,4 @@
-"""Where the voxels of two images lie: on one grid, or on a part of it."""
+"""Whether the voxels of two images lie on the same grid, or on a part of it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ AFFINE_TOLERANCE, STEP_TOLERANCE = 1e-3, 0.01
 
 
 def on_one_grid(affine: Array, other: Array) -> bool:
-    """Whether two affines of images of one size differ only by what headers round.
+    """Whether the affines of two images of the same size differ only by rounding in headers.
 
-    The tolerance in mm is larger than a voxel of a micrometre, so that voxels below 0.1 mm are
+    The tolerance in mm is larger than a micrometre-sized voxel, so voxels below 0.1 mm are
     compared on their own scale.
 
     >>> on_one_grid(np.diag([1.0006, 1, 1, 1]), np.eye(4))
@@ -39,16 +39,16 @@ def on_one_grid(affine: Array, other: Array) -> bool:
 def placed_on(labels: MedicalImage, image: MedicalImage) -> MedicalImage:
     """Place a label map on an image's grid, in its voxel order; background where it has no voxel.
 
-    A DICOM SEG leaves out slices without labels, and its axes may run the other way. Voxels are
-    moved, never resampled. The thickness of a single slice is not compared: nothing follows it, and
-    highdicom writes 1 mm for each.
+    A DICOM SEG omits slices without labels, and its axes may run in the opposite direction. Voxels
+    are moved, never resampled. The thickness of a single slice is not compared: no slice follows
+    it, and highdicom always writes 1 mm.
 
     Args:
         labels: `[1, X, Y, Z]`, or a picture of the image's size.
-        image: the image that it belongs to.
+        image: the image to which it belongs.
 
     Raises:
-        InvalidInput: the voxels of one are not those of the other, or lie outside.
+        InvalidInput: the voxels of the two do not coincide, or lie outside the image.
     """
     if labels.spatial_dims == 2 or image.spatial_dims == 2:
         if labels.spatial_shape != image.spatial_shape:
@@ -76,10 +76,10 @@ def placed_on(labels: MedicalImage, image: MedicalImage) -> MedicalImage:
 
 
 def in_order_of(image: MedicalImage, labels: MedicalImage) -> MedicalImage:
-    """A label map in an image's voxel order, if it holds the same voxels; else as it is.
+    """A label map in an image's voxel order, if it holds the same voxels; otherwise unchanged.
 
-    Programs that convert DICOM flip axes, so that a label map that was drawn on a NIfTI file has
-    another order than the series.
+    Programs that convert DICOM flip axes, so a label map drawn on a NIfTI file may have a different
+    order from the series.
     """
     same = labels.array[0].size == image.array[0].size
     if not same or on_one_grid(image.affine, labels.affine):
@@ -91,7 +91,7 @@ def in_order_of(image: MedicalImage, labels: MedicalImage) -> MedicalImage:
 
 
 def _steps(between: Array, sizes: Sequence[int]) -> Array:
-    """The steps from one grid to another; along an axis of one voxel one step the nearest way."""
+    """The steps from one grid to another; along an axis of one voxel, the nearest single step."""
     steps = between.copy()
     for axis, size in enumerate(sizes):
         if size == 1:
@@ -107,7 +107,7 @@ def _is_permutation(axes: Array) -> bool:
 
 
 def _apart(between: Array, axes: Array, first: Array, labels: MedicalImage) -> float:
-    """How many voxels the corners lie from where whole steps lead."""
+    """How far, in voxels, the corners are from where whole steps lead."""
     corners = np.indices((2, 2, 2)).reshape(3, -1).T * (np.array(labels.spatial_shape) - 1)
     exact = corners @ between[:3, :3].T + between[:3, 3]
     return float(np.abs(exact - (corners @ axes.T + first)).max())

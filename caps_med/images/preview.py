@@ -25,10 +25,10 @@ BLACK, WHITE = 0.5, 99.5
 def preview(image: MedicalImage) -> bytes:
     """Draw an image as the content of a PNG file.
 
-    Of a volume the middle axial, coronal and sagittal slices are shown, in display orientation and
-    true proportions; of a volume of one slice that slice. Grey intensities are scaled from their
-    0.5th to their 99.5th percentile, label maps are shown in their palette. Of images of several
-    channels, other than RGB, the first six channels are shown.
+    For a volume, the middle axial, coronal and sagittal slices are shown, in display orientation
+    and true proportions; for a volume of one slice, that slice. Grey intensities are scaled from
+    their 0.5th to their 99.5th percentile, label maps are shown in their palette. For images with
+    several channels other than RGB, the first six channels are shown.
     """
     slices = [
         SliceStack.from_image(one_slice(image, None, plane), plane) for plane in _planes(image)
@@ -58,7 +58,7 @@ def _planes(image: MedicalImage) -> list[Plane]:
 
 
 def _panels(pixels: Array, image: MedicalImage, colour: bool) -> list[NDArray[np.uint8]]:
-    """Pictures `[H, W, 3]` of one slice `[C, H, W]`."""
+    """Pictures `[H, W, 3]` for one slice `[C, H, W]`."""
     if image.kind == "labels":
         return [label_colors(pixels[0], label_palette(image.palette))]
     if colour:

@@ -27,10 +27,10 @@ def read_at_most(file: IO[bytes], most: int) -> bytes:
 
 
 def file_content(path: Path, limits: Limits, called: str | None = None) -> bytes:
-    """The content of a file, of one that is larger than `limits` allow a byte more than that.
+    """The content of a file; if it is larger than `limits` allow, one byte more than allowed.
 
     Args:
-        called: what messages call it, its path by default.
+        called: its name in messages, by default its path.
 
     Raises:
         InvalidInput: it cannot be read.

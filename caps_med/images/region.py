@@ -24,7 +24,7 @@ class Region(NamedTuple):
         """From ``row,column,height,width``.
 
         Raises:
-            InvalidParameter: other text.
+            InvalidParameter: the text does not have this form.
         """
         try:
             return cls(*(int(part) for part in text.split(",")))
@@ -43,7 +43,7 @@ def cropped(
         slice: of a volume, counted along `plane`; None for the middle one.
 
     Raises:
-        InvalidParameter: there is no such slice, or the region is empty or leaves the slice.
+        InvalidParameter: there is no such slice, or the region is empty or extends beyond it.
     """
     [pixels] = SliceStack.from_image(one_slice(image, slice, plane), plane).array
     rows, columns = pixels.shape[1:]

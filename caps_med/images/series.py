@@ -1,4 +1,4 @@
-"""Which DICOM files form a series, told from the beginnings of the files."""
+"""Which DICOM files form a series, determined from the beginnings of the files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Header: TypeAlias = dict[str, Any]
 
 
 class Named(Protocol):
-    """A path, of whatever kind."""
+    """A path of any kind."""
 
     @property
     def parent(self) -> Self:
@@ -52,12 +52,12 @@ FileT = TypeVar("FileT", bound=Named)
 
 @dataclass(frozen=True)
 class Series(Generic[FileT]):
-    """The files of one series in one folder, or one picture that has no place in a volume.
+    """The files of one series in one folder, or one picture without a position in a volume.
 
     Attributes:
-        folder: that they lie in.
+        folder: the folder that contains them.
         files: in the order in which they were given.
-        label: tells it from other series of the folder; holds nothing of the patient.
+        label: distinguishes it from other series in the folder; reveals nothing about the patient.
     """
 
     folder: FileT
@@ -66,14 +66,14 @@ class Series(Generic[FileT]):
 
 
 def header_in(content: BinaryIO, whole: bool) -> Header | None:
-    """The elements of a DICOM file that tell to which series it belongs.
+    """The elements of a DICOM file that identify its series.
 
     Args:
         content: the file, or its beginning.
         whole: whether it is the whole file.
 
     Returns:
-        None if they cannot be parsed, or do not all come before the end of a beginning.
+        None if they cannot be parsed, or if a beginning does not contain all of them.
     """
     found = _elements(content, _TAGS, whole)
     if found is None:
@@ -83,9 +83,9 @@ def header_in(content: BinaryIO, whole: bool) -> Header | None:
 
 
 def patient_in(file: BinaryIO) -> str:
-    """The Patient ID of a DICOM file, of which the beginning is read; empty where there is none.
+    """The Patient ID of a DICOM file, of which the beginning is read; empty if it has none.
 
-    Files that are no DICOM have none, either, nor those that were anonymized by one ID for all.
+    It is also empty for other files, and for those anonymized with one ID for all.
     """
     start = file.read(dicom_layout.PREAMBLE + len(dicom_layout.MAGIC))
     if not dicom_layout.recognises(start):
@@ -96,7 +96,7 @@ def patient_in(file: BinaryIO) -> str:
 
 
 def _elements(content: BinaryIO, names: Sequence[str], whole: bool) -> Header | None:
-    """Those of some elements that a file has; None as of `header_in`."""
+    """Those of the given elements that a file has; None as for `header_in`."""
     from pydicom.filereader import read_dataset, read_partial
     from pydicom.tag import BaseTag, Tag
 
@@ -131,9 +131,9 @@ def series_of(
 ) -> tuple[list[Series[FileT]], list[tuple[FileT, str]]]:
     """DICOM files by folder and series, and those that are skipped with the reason.
 
-    Pictures without a position, such as radiographs, are no volume together: each is by itself. So
-    is a file that cannot be read, whose error its case then shows. Of kind "labels", the images in
-    the folder of a DICOM SEG are skipped, as where one is read.
+    Pictures without a position, such as radiographs, do not form a volume: each stands alone. So
+    does a file that cannot be read, whose case then shows the error. For kind "labels", the images
+    in the folder of a DICOM SEG are skipped, as when such a folder is read.
     """
     segmented = {file.parent for file, header in files if kind == "labels" and _segments(header)}
     groups: dict[tuple[FileT, str], list[FileT]] = defaultdict(list)
@@ -169,7 +169,7 @@ def _segments(header: Header) -> bool:
 
 
 def _other_kind(sop_class: str, kind: Kind) -> str:
-    """Why objects of this SOP class are not of that kind; empty if they may be."""
+    """Why objects of this SOP class cannot be of that kind; empty if they can."""
     labels = kind == "labels" and dicom_kinds.is_segmentation(sop_class)
     return "" if labels else dicom_kinds.other_kind(sop_class)
 
@@ -177,10 +177,10 @@ def _other_kind(sop_class: str, kind: Kind) -> str:
 def series_of_zip(
     data: bytes, kind: Kind = "image"
 ) -> tuple[list[Series[PurePosixPath]], list[tuple[PurePosixPath, str]]]:
-    """`series_of` the DICOM files in a zip, of which the beginnings are enough.
+    """`series_of` the DICOM files in a zip; only their beginnings are read.
 
     Raises:
-        InvalidInput, UnsupportedFormat: the zip is broken, or packed in a way that is not read.
+        InvalidInput, UnsupportedFormat: the zip is corrupt, or its compression is not supported.
         InputTooLarge: it has too many files.
     """
     found: dict[PurePosixPath, Header] = {}

@@ -25,8 +25,8 @@ _OPPOSITE = {"S": "I", "I": "S", "P": "A", "A": "P", "L": "R", "R": "L"}
 
 
 def axial_axes(plane: Plane) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Axes of an axial stack ``[slice, row, column]`` that those of a plane run along, and whether
-    they run the same way (1) or the other (-1).
+    """For each axis of a plane's stack, the axis of an axial stack ``[slice, row, column]`` along
+    which it runs, and whether in the same (1) or the opposite direction (-1).
 
     >>> axial_axes("coronal")
     ((1, 0, 2), (1, -1, 1))
@@ -77,8 +77,8 @@ class SliceStack:
         Args:
             image: `[C, *S]`.
             plane: in which a volume is cut.
-            copy: of a volume, whether the array is contiguous, or a view of the image's voxels,
-                which takes no memory and whose strides may be negative.
+            copy: for a volume, whether to make a contiguous array rather than a view of the image's
+                voxels, which takes no memory and may have negative strides.
 
         Raises:
             InvalidParameter: `plane` is not axial, coronal or sagittal.
@@ -112,7 +112,7 @@ class SliceStack:
             `[1, *S]` or `[K, *S]`.
 
         Raises:
-            InvalidInput: `stack` has other slices, rows or columns than this stack.
+            InvalidInput: `stack` differs from this stack in slices, rows or columns.
         """
         if stack.ndim == 3:
             stack = stack[:, None]
@@ -134,7 +134,7 @@ class SliceStack:
             dtype: of the array.
 
         Returns:
-            The array, and a view of it as slices `[D, K, H, W]`, to be filled one after the other.
+            The array, and a view of it as slices `[D, K, H, W]`, to be filled one by one.
         """
         depth, _, *plane = self.array.shape
         if self._there is None:
@@ -149,7 +149,7 @@ def _as_slices(voxels: Array, there: Array) -> Array:
     """A view of voxels `[C, *S]` as slices `[D, C, H, W]`.
 
     Args:
-        there: nibabel's orientation, from the voxels' axes to those of the slices.
+        there: nibabel's orientation from the axes of the voxels to those of the slices.
     """
     from nibabel import orientations
 
@@ -179,9 +179,9 @@ def slice_count(image: MedicalImage, plane: Plane = "axial") -> int:
 def stack_shape(
     image: MedicalImage, plane: Plane
 ) -> tuple[tuple[int, int, int], tuple[float, float, float] | None]:
-    """(slices, rows, columns) of `SliceStack.from_image`, and their distances; nothing is copied.
+    """(slices, rows, columns) of `SliceStack.from_image`, and their spacings; nothing is copied.
 
-    The distances are in millimetres, None for a picture.
+    The spacings are in millimetres, None for a picture.
     """
     if image.spatial_dims == 2:
         rows, columns = image.spatial_shape
@@ -198,7 +198,7 @@ def stack_shape(
 
 
 def one_slice(image: Image, index: int | None = None, plane: Plane = "axial") -> Image:
-    """One slice of a volume, as a volume of one slice in its place; a picture is unchanged.
+    """One slice of a volume as a volume of one slice in its position; a picture is unchanged.
 
     Args:
         index: counted as in `SliceStack`; None for the middle one.
@@ -218,7 +218,7 @@ def one_slice(image: Image, index: int | None = None, plane: Plane = "axial") ->
 
 
 def _slice_axis(image: MedicalImage, plane: Plane) -> tuple[int, bool]:
-    """The axis of a volume along which its slices are counted, and whether from its beginning."""
+    """The axis of a volume along which its slices are counted, and whether in ascending order."""
     from nibabel import orientations
 
     source = orientations.io_orientation(image.affine)

@@ -1,4 +1,4 @@
-"""Units of length in the headers of files, in millimetres."""
+"""Units of length in file headers, in millimetres."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ _NIFTI = {1: 1000.0, 2: 1.0, 3: 0.001}
 
 
 def of_nifti(header: Nifti1Header) -> float:
-    """Millimetres of the unit in which a NIfTI header has its affine; 1 where it names none."""
+    """The unit of a NIfTI header's affine in millimetres; 1 if the header names none."""
     return _NIFTI.get(int(header["xyzt_units"]) & 7, 1.0)

@@ -1,1 +1,1 @@
-"""One module a format; `registry` lists them."""
+"""One module per format; `registry` lists them."""

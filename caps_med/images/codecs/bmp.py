@@ -1,4 +1,4 @@
-"""BMP: palettes and grey of 1, 4 and 8 bits, RGB of 16, 24 and 32 bits, not compressed.
+"""BMP: palettes and grey with 1, 4 and 8 bits, RGB with 16, 24 and 32 bits, uncompressed.
 
 Headers: https://learn.microsoft.com/windows/win32/gdi/bitmap-storage, and that of OS/2 1.x.
 """
@@ -60,7 +60,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
 
 
 def encode(image: MedicalImage) -> bytes:
-    """Label maps of up to 256 ids as palette pictures; images of 8 bits, see `checked_uint8`."""
+    """Label maps with up to 256 ids as palette pictures; images as 8 bits, see `checked_uint8`."""
     plane = plane_of(image, "bmp")
     if image.kind == "labels" and plane.dtype != np.uint8:
         raise InvalidInput(f"bmp holds ids up to 255, got {plane.max()}: use png, tiff or npy")
@@ -92,7 +92,7 @@ def _header(data: bytes) -> _Header:
 
 
 def _with_palette(data: bytes, header: _Header) -> Image.Image:
-    """The picture of palette indices; grey, where the palette is all greys in order."""
+    """The picture of palette indices; grey if the palette is all greys in order."""
     size = int.from_bytes(data[_FILE_HEADER : _FILE_HEADER + 4], "little")
     start, stride = _FILE_HEADER + size, 3 if size == _OS2 else 4
     if not start + stride * header.colours <= header.pixels:
@@ -112,7 +112,7 @@ def _with_palette(data: bytes, header: _Header) -> Image.Image:
 
 
 def _unpacked(rows: Array, bits: int) -> Array:
-    """Rows of bytes as rows of indices, the highest bits first."""
+    """Rows of bytes unpacked to rows of indices, the highest bits first."""
     if bits == 8:
         return rows
     parts = np.unpackbits(rows, axis=1).reshape(len(rows), -1, bits)

@@ -1,4 +1,4 @@
-"""What a format is: how its content is recognised, read and written."""
+"""The definition of a format: how its content is recognised, read and written."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class Codec:
         name: the value of `MedicalImage.format`.
         suffixes: of file names, lower case, the usual one first.
         only_read: suffixes of file names that are read, but not written.
-        media_type: of the encoded bytes, as `encode_image` gives them.
+        media_type: of the encoded bytes, as `encode_image` returns them.
         recognises: whether bytes begin like this format.
-        decode: bytes to an image of kind "image"; the kind asked for only says whether palette
+        decode: bytes to an image of kind "image"; the requested kind only says whether palette
             indices and ids are wanted, or colours. Checks every bound first.
         encode: an image, or a label map of the smallest unsigned dtype, to bytes.
         gzipped: whether the encoded bytes are gzipped unless the file name says otherwise.
         count: the number of pictures in a stack; None if a file is always one image.
         decode_one: one picture of such a stack.
-        decode_series: of a format whose files may hold several series, the one of an identifier;
-            of several volumes one.
-        detached: of a format whose header may lie in a file of its own, from its content: the name
-            of the file that holds the voxels, empty if it is called like the header's; None if they
-            follow it.
-        attached: of such a format, from header and voxels: the content of one file of both.
-        beside: of such a format, by the suffix of a header: those of the files beside it that may
-            hold the voxels.
+        decode_series: for a format whose files may hold several series, the one with an identifier;
+            one of its volumes if there are several.
+        detached: for a format whose header may be in a separate file, from its content: the name
+            of the file that holds the voxels, empty if it is named like that of the header; None if
+            the voxels follow the header.
+        attached: for such a format, from header and voxels: the content of a single file of both.
+        beside: for such a format, by the suffix of a header: the suffixes of files beside it that
+            may hold the voxels.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Codec:
 
     @property
     def read_suffixes(self) -> tuple[str, ...]:
-        """Those of file names that are read."""
+        """The suffixes of file names that are read."""
         return self.suffixes + self.only_read
 
 
 def with_common_dtype(array: Array) -> Array:
-    """`array` in a dtype that formats know: booleans as uint8, floats of 32 or 64 bits."""
+    """`array` in a dtype that formats support: booleans as uint8, floats with 32 or 64 bits."""
     known = {
         np.dtype(np.bool_): np.uint8,
         np.dtype(np.float16): np.float32,

@@ -1,7 +1,7 @@
-"""DICOM: pictures, slices, files of frames and zips of a series are read; of what has slices, label
-maps are written, as DICOM SEG.
+"""DICOM: pictures, slices, multi-frame files and zips of a series are read; label maps of slices
+are written as DICOM SEG.
 
-A slice with a position becomes a volume of one slice, a file of many frames or a series a volume.
+A slice with a position becomes a volume of one slice; a multi-frame file or a series, a volume.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from caps_med.images.limits import Limits
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
-    """A picture, a slice as a volume of one slice, the frames of a file or a series as one; a
+    """A picture, a slice as a volume of one slice, the frames of a file or a series as a volume; a
     DICOM SEG as labels.
     """
     return _decode(data, kind, limits)
@@ -28,12 +28,12 @@ def decode_one(data: bytes, kind: Kind, limits: Limits, index: int) -> MedicalIm
 def decode_series(
     data: bytes, kind: Kind, limits: Limits, series: str, index: int | None
 ) -> MedicalImage:
-    """The series of that identifier in a zip; of a file the one that it belongs to."""
+    """The series with that identifier in a zip; for a file, the series to which it belongs."""
     return _decode(data, kind, limits, series, index)
 
 
 def count(data: bytes, limits: Limits) -> int:
-    """The volumes of a file, or its pictures where they have no place."""
+    """The number of volumes in a file, or of its pictures if they have no position."""
     from caps_med.images.codecs.dicom_frames import describe_frames
     from caps_med.images.codecs.dicom_series import files_of_zip
     from caps_med.images.codecs.dicom_volumes import count_images
@@ -59,10 +59,10 @@ def _decode(
 
 
 def encode(image: MedicalImage) -> bytes:
-    """The label map of a volume that was DICOM, as DICOM SEG.
+    """The label map of a volume that came from DICOM, as DICOM SEG.
 
     Raises:
-        UnsupportedFormat: it is an image, or came from elsewhere.
+        UnsupportedFormat: it is an image, or has another source.
     """
     if image.kind != "labels" or image.origin is None:
         raise UnsupportedFormat(
@@ -74,7 +74,7 @@ def encode(image: MedicalImage) -> bytes:
 
 
 def _zipped(data: bytes) -> bool:
-    """A zip, but for those of arrays; one without a series is refused when it is read."""
+    """A zip, except for zips of arrays; one without a series is rejected when it is read."""
     return zips.recognises(data) and not npz.recognises(data)
 
 

@@ -23,13 +23,13 @@ def capture(image: MedicalImage, labels: MedicalImage, origin: DicomOrigin, seg:
     """The content of a secondary capture of `overlay_sheet`.
 
     Args:
-        image: that was segmented, ``[C, X, Y, Z]``.
+        image: the image that was segmented, ``[C, X, Y, Z]``.
         labels: its label map ``[1, X, Y, Z]``.
         origin: of the image.
         seg: the SOP Instance UID of the DICOM SEG that it shows.
 
     Raises:
-        UnsupportedFormat: no DICOM object can belong to that.
+        UnsupportedFormat: no DICOM object can belong to this series.
     """
     across, down, _ = (_LETTERS.get(code, code) for code in nib.aff2axcodes(image.affine))
     try:

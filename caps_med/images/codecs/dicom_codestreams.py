@@ -1,7 +1,8 @@
 """Compressed frames of a DICOM file: JPEG, lossless JPEG, JPEG-LS and JPEG 2000.
 
-libjpeg-turbo, CharLS and OpenJPEG decode them (imagecodecs), JPEG of 8 bits Pillow. What a frame
-says of its own size is compared with the file's header first, which decided on the memory.
+libjpeg-turbo, CharLS and OpenJPEG decode them (imagecodecs); 8-bit JPEG is decoded by Pillow. The
+size that a frame declares is first compared with that in the file's header, by which the memory was
+bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def decode(header: FileDataset, syntax: str, shape: tuple[int, int, int, int]) -
         shape: (frames, rows, columns, channels) that the header promises.
 
     Raises:
-        InvalidInput: a frame is damaged, or of another size than the header says.
+        InvalidInput: a frame is damaged, or its size differs from the header.
     """
     count, *size = shape
     frames = list(generate_frames(header.PixelData, number_of_frames=count))
@@ -58,7 +59,7 @@ def _has_8_bits(frames: list[bytes], syntax: str) -> bool:
 
 
 def _size_of(frame: bytes, syntax: str) -> tuple[int, int, int]:
-    """(rows, columns, channels) that a codestream begins with."""
+    """(rows, columns, channels) from the beginning of a codestream."""
     if syntax in layouts.JPEG_2000:
         return _jpeg_2000_size(frame)
     found = jpeg.frame_of(frame)
@@ -85,6 +86,6 @@ def _decoded(frame: bytes, syntax: str, channels: int) -> Array:
 
 
 def _signed(header: FileDataset, array: Array) -> Array:
-    """The same bits as signed numbers where the header says so: codestreams need not."""
+    """The same bits as signed numbers if the header says so: codestreams may not."""
     wanted = "i" if header.PixelRepresentation == 1 else "u"
     return array if array.dtype.kind == wanted else array.view(f"{wanted}{array.itemsize}")

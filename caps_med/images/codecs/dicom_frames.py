@@ -1,9 +1,9 @@
 """The frames of one DICOM file.
 
-Read are grey, RGB and palette pictures of 8 to 32 bits: uncompressed, deflated, RLE, JPEG, JPEG-LS
-and JPEG 2000. Stored values are rescaled (`caps_med.images.codecs.dicom_rescale`), MONOCHROME1 is
-inverted so that higher is brighter. Only the elements that this needs are read, and those of
-patient and study that a DICOM SEG must repeat (`caps_med.images.dicom_origin`).
+Supported are grey, RGB and palette pictures with 8 to 32 bits: uncompressed, deflated, RLE, JPEG,
+JPEG-LS and JPEG 2000. Stored values are rescaled (`caps_med.images.codecs.dicom_rescale`), and
+MONOCHROME1 is inverted so that higher is brighter. Only the elements needed for this are read, and
+those of patient and study that a DICOM SEG must repeat (`caps_med.images.dicom_origin`).
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 @dataclass(frozen=True)
 class SeriesLabel:
-    """What one chooses a series by.
+    """The information by which a series is chosen.
 
     Attributes:
         uid: its identifier.
-        modality, description: as the file says them, on one line; empty where it does not.
+        modality, description: as in the file, on one line; empty if it has none.
     """
 
     uid: str
@@ -76,9 +76,9 @@ class Decoded:
     """The values of one file.
 
     Attributes:
-        array: `[F, H, W]`, or `[F, H, W, 3]` of colours.
-        padding: where it is padding, `[F, H, W]`; None where it holds none.
-        notes: what had to be decided.
+        array: `[F, H, W]`, or `[F, H, W, 3]` for colours.
+        padding: mask of padding, `[F, H, W]`; None if there is none.
+        notes: assumptions that had to be made.
     """
 
     array: Array
@@ -88,24 +88,24 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Frames:
-    """What one file holds; nothing is decoded before `decode`.
+    """The contents of one file; nothing is decoded before `decode`.
 
     Attributes:
         content: of the file.
-        layout: what the walk over it found.
+        layout: the result of the walk over it.
         shape: (frames, rows, columns, channels).
-        planes: where the frames lie that the file places; empty where it places none.
-        labels: what each frame says of itself beside that.
-        series: that it belongs to.
-        timed: whether its frames follow each other in time.
-        origin: what a DICOM SEG of it has to name; None where the file does not say enough.
+        planes: positions of the frames that have one; empty if none has.
+        labels: other attributes of each frame.
+        series: the series to which it belongs.
+        timed: whether its frames form a time series.
+        origin: the objects to which a DICOM SEG has to refer; None if the file lacks information.
         patient: identifies the patient among the files of a series; never shown.
-        patient_id: as the file has it; empty where it has none, or not as the standard has it, or
-            where it stands for no one.
-        coloured: whether its stored values are numbers of colours, which `decode` looks up.
-        sample_bytes: of a stored value.
+        patient_id: as in the file; empty if it is missing, breaks the standard, or stands for no
+            one.
+        coloured: whether its stored values are palette indices, which `decode` looks up.
+        sample_bytes: bytes of a stored value.
         name: of the file, in messages; empty if it is the only one.
-        notes: what was decided before it is decoded.
+        notes: assumptions made before decoding.
     """
 
     content: bytes = field(repr=False)
@@ -125,11 +125,11 @@ class Frames:
 
     @property
     def instance(self) -> str:
-        """What identifies the file (SOP Instance UID); empty where it does not say."""
+        """The identifier of the file (SOP Instance UID); empty if it has none."""
         return self.labels[0].instance[0]
 
     def as_labels(self) -> Frames:
-        """The same with the numbers of colours as they are stored, which may be ids."""
+        """The same with palette indices as stored, which may be ids."""
         return replace(self, coloured=False, shape=(*self.shape[:3], 1)) if self.coloured else self
 
     def decode(self) -> Decoded:
@@ -149,7 +149,7 @@ class Frames:
 
 
 def describe_frames(data: bytes, limits: Limits) -> Frames:
-    """What one file holds, under `limits`.
+    """The contents of one file, within `limits`.
 
     Raises:
         NoPixels, NoImage: it is another kind of object.
@@ -183,7 +183,7 @@ def describe_frames(data: bytes, limits: Limits) -> Frames:
 
 
 def series_of(data: bytes, limits: Limits) -> SeriesLabel | None:
-    """The series of a file whose picture cannot be read; None if the file does not tell."""
+    """The series of a file whose picture cannot be read; None if the file does not name it."""
     try:
         layouts.read_layout(data, limits)
         with parsing(*_ADVICE):
@@ -206,7 +206,7 @@ def _one_line(value: Any) -> str:  # noqa: ANN401 - whatever the file holds
 
 
 def _is_timed(header: FileDataset, frames: int) -> bool:
-    """Whether several frames are a cine: X-ray and ultrasound, or with a time between frames."""
+    """Whether several frames are a cine: X-ray, ultrasound, or frames with a time step."""
     if frames == 1:
         return False
     times = any(header.get(name) not in (None, "") for name in ("FrameTime", "FrameTimeVector"))
@@ -214,7 +214,7 @@ def _is_timed(header: FileDataset, frames: int) -> bool:
 
 
 def _patient(header: FileDataset) -> str:
-    """The patient's identifier, or the name where there is none."""
+    """The patient's identifier, or the name if there is none."""
     identifier = str(header.get("PatientID", "")).strip()
     return identifier or str(header.get("PatientName", "")).strip()
 
@@ -222,7 +222,7 @@ def _patient(header: FileDataset) -> str:
 def _checked_shape(
     header: FileDataset, layout: layouts.DicomLayout, limits: Limits
 ) -> tuple[int, int, int, int]:
-    """(frames, rows, columns, channels), once bounds and lengths are right."""
+    """(frames, rows, columns, channels), after bounds and lengths are checked."""
     if layout.pixels is None and layout.fragments == 0:
         raise dicom_kinds.NoPixels("DICOM: the file contains no picture (no Pixel Data)")
     layouts.check_syntax(layout)
@@ -267,14 +267,14 @@ def _checked_shape(
 
 
 def _palette(header: FileDataset, layout: layouts.DicomLayout) -> dicom_palette.Palette | None:
-    """What the stored values are the numbers of; None where they are no palette's."""
+    """The palette whose indices are stored; None if there is no palette."""
     if header.get("PhotometricInterpretation") != dicom_palette.PHOTOMETRIC:
         return None
     return dicom_palette.Palette(header, big_endian=layout.syntax == layouts.BIG_ENDIAN)
 
 
 def _stored(header: FileDataset, layout: layouts.DicomLayout, size: tuple[int, int, int]) -> Array:
-    """The stored values `[F, H, W]` or `[F, H, W, 3]`, without what lies above their top bit."""
+    """The stored values `[F, H, W]` or `[F, H, W, 3]`, without any bits above the top one."""
     channels = _whole(header, "SamplesPerPixel", 1)
     shape = (*size, channels)
     if layout.syntax in layouts.NATIVE:
@@ -300,7 +300,7 @@ def _stored(header: FileDataset, layout: layouts.DicomLayout, size: tuple[int, i
 
 
 def _brighter_is_higher(header: FileDataset, array: Array) -> tuple[Array, tuple[str, ...]]:
-    """MONOCHROME1 turned around within its stored bits, and what the reader is told of it."""
+    """MONOCHROME1 inverted within its stored bits, and notes about this for the user."""
     if header.PhotometricInterpretation != "MONOCHROME1":
         return array, ()
     bits = _whole(header, "BitsStored")

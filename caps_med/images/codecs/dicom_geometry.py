@@ -1,4 +1,4 @@
-"""Where the frames of DICOM files lie, and the affine of those that form a volume.
+"""The positions of DICOM frames, and the affine of those that form a volume.
 
 Patient coordinates run to Left, Posterior and Superior in mm: DICOM PS3.3, C.7.6.2.1.1.
 
@@ -38,8 +38,8 @@ class SlicePlane:
         across: `[3]`, the unit vector along a row, from one column to the next.
         down: `[3]`, the unit vector along a column, from one row to the next.
         spacing: millimetres between rows, and between columns.
-        thickness: millimetres to the next slice where there is only one.
-        assumed: whether the file does not say so.
+        thickness: millimetres to the next slice if there is only one.
+        assumed: whether the plane is assumed because the file does not give it.
     """
 
     position: Array
@@ -65,7 +65,7 @@ def planes_of(affine: Array, count: int) -> tuple[SlicePlane, ...]:
 
 
 def read_planes(header: Dataset, frames: int) -> tuple[SlicePlane, ...]:
-    """Where the frames lie that the file places; empty where it places none."""
+    """The planes of the frames that have a position; empty if none has."""
     groups, shared = described_frames(header, frames), shared_groups(header)
     if not groups and frames == 1 and shared:  # its one frame may be described there alone
         groups = (Dataset(),)
@@ -84,10 +84,10 @@ def read_planes(header: Dataset, frames: int) -> tuple[SlicePlane, ...]:
 
 
 def check_all_placed(planes: Sequence[SlicePlane], frames: int) -> None:
-    """Refuse a file that places some of its frames.
+    """Reject a file that gives positions for only some of its frames.
 
     Raises:
-        InvalidInput: it places neither all nor none.
+        InvalidInput: some frames have a position, and some have none.
     """
     if 0 < len(planes) < frames:
         raise InvalidInput(
@@ -99,10 +99,10 @@ def check_all_placed(planes: Sequence[SlicePlane], frames: int) -> None:
 def affine_of(planes: Sequence[SlicePlane]) -> tuple[list[int], Array]:
     """Sort the slices: their order, and the affine `[4, 4]` (RAS+) of (column, row, slice).
 
-    A tilted gantry shears the affine as it sheared the stack.
+    A tilted gantry shears the affine just as it sheared the stack.
 
     Raises:
-        InvalidInput: slices are missing, duplicated or of different orientation or spacing.
+        InvalidInput: slices are missing or duplicated, or differ in orientation or spacing.
     """
     first = planes[0]
     normal = common_normal(planes)
@@ -121,7 +121,7 @@ def affine_of(planes: Sequence[SlicePlane]) -> tuple[list[int], Array]:
 
 
 def shift_of(affine: Array, count: int) -> float:
-    """How far, in mm, the last of `count` slices lies aside from straight above the first."""
+    """Lateral offset in mm of the last of `count` slices from the normal through the first."""
     across, down, step = affine[:3, :3].T
     normal = np.cross(across, down)
     normal /= np.linalg.norm(normal)
@@ -129,10 +129,10 @@ def shift_of(affine: Array, count: int) -> float:
 
 
 def _uneven(heights: Array) -> str:
-    """Where slices are missing, duplicated or of another spacing, and what to do.
+    """Where slices are missing, duplicated or unevenly spaced, and how to fix it.
 
     Args:
-        heights: `[slices]` in mm, in order; not all of them differ by the same.
+        heights: `[slices]` in mm, in order; their differences are not all the same.
     """
     gaps = np.diff(heights)
     wider = np.sort(gaps[gaps > 0])
@@ -185,9 +185,9 @@ def volume_affine(plane: SlicePlane, step: Array, corner: Array) -> Array:
 
 
 def _tomography(header: Dataset, frames: int) -> tuple[SlicePlane, ...]:
-    """Slices of nuclear medicine (PS3.3, C.8.4.11 and C.8.4.15); empty of other files.
+    """Slices of nuclear medicine (PS3.3, C.8.4.11 and C.8.4.15); empty for other files.
 
-    They follow the place of the first along its normal, or against it where their distance is
+    They follow the position of the first along its normal, or against it if their distance is
     negative.
     """
     detectors, kind = header.get("DetectorInformationSequence"), header.get("ImageType") or ()

@@ -1,4 +1,4 @@
-"""The grid of frames that may share a place or leave places out, as those of a DICOM SEG do."""
+"""The grid of frames that may share a position or skip positions, like those of a DICOM SEG."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from caps_med.images.image import Array
 
 @dataclass(frozen=True)
 class Grid:
-    """Evenly spaced slices, some of which have a frame or several.
+    """Evenly spaced slices, some of which have one or more frames.
 
     Attributes:
         places: the slice of each frame.
-        count: how many slices there are from the first that has a frame to the last.
+        count: number of slices from the first with a frame to the last.
         affine: `[4, 4]`, (column, row, slice) to millimetres, RAS+.
     """
 
@@ -37,12 +37,12 @@ def grid_of(planes: Sequence[SlicePlane], spacing: float | None) -> Grid:
     """The grid on which all frames lie.
 
     Args:
-        planes: of each frame, one at least.
-        spacing: millimetres between slices, where the file says it; else, or if the frames do not
-            lie so, it is taken from their distances.
+        planes: of each frame, at least one.
+        spacing: millimetres between slices if the file gives it; otherwise, or if the frames do not
+            agree with it, it is computed from their distances.
 
     Raises:
-        InvalidInput: they differ in orientation or pixel spacing, or lie on no even grid.
+        InvalidInput: they differ in orientation or pixel spacing, or do not lie on an even grid.
     """
     first, normal = planes[0], common_normal(planes)
     corners = np.stack([plane.position for plane in planes])
@@ -68,7 +68,7 @@ def grid_of(planes: Sequence[SlicePlane], spacing: float | None) -> Grid:
 
 
 def _distances(gaps: Array, spacing: float | None) -> Iterator[float]:
-    """Distances between slices to try: what the file says, the usual and the smallest gap."""
+    """Slice distances to try: that in the file, the most common and the smallest gap."""
     if spacing is not None:
         yield spacing
     yield float(np.median(gaps))

@@ -1,4 +1,4 @@
-"""Functional groups: what an enhanced DICOM object says of all frames, and of each.
+"""Functional groups: attributes of all frames of an enhanced DICOM object, and of each frame.
 
 DICOM PS3.3, C.7.6.16.
 """
@@ -13,7 +13,7 @@ from caps_med.errors import InvalidInput
 
 
 def shared_groups(header: Dataset) -> Dataset:
-    """What is said of all frames; empty where nothing is."""
+    """The attributes shared by all frames; empty if there are none."""
     items = header.get("SharedFunctionalGroupsSequence") or [Dataset()]
     if len(items) != 1:
         raise InvalidInput("DICOM: the shared functional groups must be one item")
@@ -22,10 +22,10 @@ def shared_groups(header: Dataset) -> Dataset:
 
 
 def described_frames(header: Dataset, frames: int) -> Sequence[Dataset]:
-    """What is said of each frame; empty where nothing is.
+    """The attributes of each frame; empty if there are none.
 
     Raises:
-        InvalidInput: another number of frames is described.
+        InvalidInput: the number of described frames is wrong.
     """
     groups: Sequence[Dataset] = header.get("PerFrameFunctionalGroupsSequence") or ()
     if len(groups) not in (0, frames):
@@ -34,7 +34,7 @@ def described_frames(header: Dataset, frames: int) -> Sequence[Dataset]:
 
 
 def group_of(frame: Dataset, shared: Dataset, name: str) -> Dataset:
-    """The one item of a functional group, the frame's own before the shared one; else empty."""
+    """The item of a functional group: the frame's own, otherwise the shared one, or empty."""
     for source in (frame, shared):
         if items := source.get(name):
             item: Dataset = items[0]

@@ -1,7 +1,7 @@
 """Which DICOM objects are images: decided by SOP Class and Image Type, before any pixel is decoded.
 
-Objects of other kinds hold Pixel Data too, whose values or places mean something else: labels,
-a dose, tiles of one large picture. Read as an image they would be wrong without a word.
+Objects of other kinds hold Pixel Data too, whose values or positions mean something else: labels,
+a dose, tiles of one large picture. Read as an image, they would be silently wrong.
 SOP classes: DICOM PS3.4, table B.5-1 and PS3.6, table A-1.
 """
 
@@ -70,7 +70,7 @@ class NoPixels(NoPicture, InvalidInput):
 
 
 class NoImage(NoPicture, UnsupportedFormat):
-    """An object whose Pixel Data, or whose contours, are no image."""
+    """An object whose Pixel Data, or contours, are not an image."""
 
 
 class IsSegmentation(NoImage):
@@ -85,8 +85,7 @@ def is_segmentation(sop_class: str) -> bool:
 def other_kind(sop_class: str) -> str:
     """What objects of this SOP class are, and what reads them; empty if they are images.
 
-    An SOP class that is missing, or is a manufacturer's own, counts as an image: old files name
-    none.
+    A missing or private SOP class counts as an image: old files name none.
     """
     if is_segmentation(sop_class):
         return _SEGMENTATION
@@ -102,7 +101,7 @@ def other_kind(sop_class: str) -> str:
 
 
 def check_image(header: Dataset) -> None:
-    """Refuse every object that is no image, and images that hold several in one frame.
+    """Reject all objects that are not images, and images that hold several in one frame.
 
     Raises:
         IsSegmentation, NoImage: it is another kind of object; the message says what reads it.
@@ -118,7 +117,7 @@ def check_image(header: Dataset) -> None:
 
 
 def _is_mosaic(header: Dataset) -> bool:
-    """Siemens says so in the Image Type, and in an element of its own that may be left alone."""
+    """Siemens says so in the Image Type, and in a private element that may remain without it."""
     if "MOSAIC" in _values(header.get("ImageType")):
         return True
     creator = str(header[_MOSAIC_BLOCK].value).strip() if _MOSAIC_BLOCK in header else ""
@@ -130,7 +129,7 @@ def _is_mosaic(header: Dataset) -> bool:
 
 
 def _is_tiled(header: Dataset, sop_class: str) -> bool:
-    """Whether a frame is but a part of the whole; a slide's label or overview is one frame."""
+    """Whether a frame is only a part of the whole; a slide's label or overview is one frame."""
     whole, part = (
         tuple(header.get(f"{prefix}{name}") for name in ("Rows", "Columns"))
         for prefix in ("TotalPixelMatrix", "")

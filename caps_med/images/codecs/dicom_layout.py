@@ -67,13 +67,14 @@ _LONGEST_FILE_HEADER = 2**14
 
 @dataclass(frozen=True)
 class DicomLayout:
-    """What the walk found.
+    """The result of the walk.
 
     Attributes:
-        syntax: the transfer syntax' identifier.
-        pixels: bytes of the native pixel data; None where its frames are compressed.
-        fragments: how many pieces the compressed pixel data has.
-        lengths: where sequences have none, and what it is, one after the other: for `with_lengths`.
+        syntax: the identifier of the transfer syntax.
+        pixels: bytes of the native pixel data; None if its frames are compressed.
+        fragments: number of pieces of the compressed pixel data.
+        lengths: positions of sequences without a length, each followed by that length: for
+            `with_lengths`.
     """
 
     syntax: str
@@ -91,9 +92,9 @@ def read_layout(data: bytes, limits: Limits) -> DicomLayout:
     """Walk every element; nothing is decoded.
 
     Raises:
-        InvalidInput: a program in the preamble, an element that reaches past the end, or nesting
+        InvalidInput: a program in the preamble, an element that extends past the end, or nesting
             beyond `_MAX_DEPTH`.
-        UnsupportedFormat: the same in a manufacturer's own transfer syntax.
+        UnsupportedFormat: the same in a private transfer syntax.
         InputTooLarge: too many elements, or the deflated part is over the bounds.
     """
     if data.startswith(_EXECUTABLES):
@@ -120,10 +121,10 @@ def read_layout(data: bytes, limits: Limits) -> DicomLayout:
 
 
 def inflated_beginning(file: BinaryIO) -> BinaryIO | None:
-    """The beginning of a data set that is compressed, which pydicom would inflate as a whole.
+    """The beginning of a compressed data set, which pydicom would inflate as a whole.
 
     Returns:
-        None if the data set is not compressed; `file` is then where it was: at its beginning.
+        None if the data set is not compressed; `file` is then back at its beginning.
 
     Raises:
         InvalidInput: the compressed part is broken.
@@ -141,10 +142,10 @@ def inflated_beginning(file: BinaryIO) -> BinaryIO | None:
 
 
 def with_lengths(data: bytes, layout: DicomLayout) -> bytes:
-    """The content of a file with the lengths of its sequences, where they have none.
+    """The content of a file in which sequences without a length have been given one.
 
-    pydicom parses a sequence that has a length when it is asked for, every other one at once: those
-    of thousands of frames, most of which nobody asks for, take it many seconds.
+    pydicom parses a sequence with a length on access, and any other at once: for thousands of
+    frames, most of which are never accessed, this takes many seconds.
     """
     if not layout.lengths:
         return data
@@ -156,11 +157,11 @@ def with_lengths(data: bytes, layout: DicomLayout) -> bytes:
 
 
 def check_syntax(layout: DicomLayout) -> None:
-    """Refuse frames that no decoder here reads.
+    """Reject frames that no decoder here can read.
 
     Raises:
-        UnsupportedFormat: a transfer syntax that is not read.
-        InvalidInput: the pixels are not of the transfer syntax that the file declares.
+        UnsupportedFormat: the transfer syntax is not supported.
+        InvalidInput: the pixels do not have the transfer syntax that the file declares.
     """
     if layout.syntax not in (*NATIVE, *COMPRESSED):
         raise UnsupportedFormat(_NOT_READ)
@@ -188,7 +189,7 @@ def _file_header(data: bytes) -> tuple[str, int]:
 
 
 def _guessed_syntax(data: bytes) -> str:
-    """That of a data set without a file header, as older programs stored it."""
+    """The transfer syntax of a data set without a file header, as older programs stored it."""
     if data[4:6] not in _SHORT | _LONG:
         return _IMPLICIT
     return BIG_ENDIAN if data[:1] == b"\0" else _EXPLICIT
@@ -211,7 +212,7 @@ def _begins_like_elements(data: bytes) -> bool:
 
 
 def _becomes_sequence(tag: tuple[int, int], kind: bytes, length: int) -> bool:
-    """Whether pydicom takes a value without a type for a sequence, as its dictionary says."""
+    """Whether pydicom takes a value without a type for a sequence, following its dictionary."""
     if kind not in (b"", b"UN") or not length or (kind and length >= _LONGEST_RETYPED):
         return False
     from pydicom.datadict import dictionary_VR
@@ -261,7 +262,7 @@ class _Walk:
         self, position: int, end: int, depth: int, *, open_end: bool = False,
         explicit: bool | None = None,
     ) -> int:  # fmt: skip
-        """Walk up to `end`, or with `open_end` to an item's end mark; where it ended."""
+        """Walk up to `end`, or with `open_end` to an item's end mark; returns where it ended."""
         if depth > _MAX_DEPTH:
             raise InvalidInput(f"DICOM: sequences are nested more than {_MAX_DEPTH} deep")
         while position < end:
@@ -314,12 +315,12 @@ class _Walk:
         return position
 
     def _is_typed(self, position: int) -> bool:
-        """Whether the first element of an item has a type: by this pydicom tells, too."""
+        """Whether the first element of an item has a type: pydicom decides by this, too."""
         kind = self.data[position + 4 : position + 6]
         return kind.isalpha() and kind.isupper()
 
     def _padding(self, position: int) -> bool:
-        """Whether nothing but zeros follows the pixels; asked once, at the first of them."""
+        """Whether only zeros follow the pixels; checked once, at the first of them."""
         if self.pixels is None and not self.fragments:
             return False
         if any(self.data[position : position + 8]):
@@ -340,7 +341,7 @@ class _Walk:
         return position + length
 
     def _fragments(self, position: int, end: int) -> tuple[int, int]:
-        """How many pieces encapsulated data has after its table of offsets, and where it ends."""
+        """Number of pieces of encapsulated data after its table of offsets, and where it ends."""
         pieces = -1
         while position < end:
             tag, _, length, value = self.head(position, end)

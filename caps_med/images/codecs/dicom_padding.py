@@ -1,6 +1,6 @@
 """Padding: pixels that fill a picture up to its rectangle, as around the circle of a CT.
 
-Their value lies outside of what was measured (a CT's -2000 becomes -3024 HU), so that it would move
+Their value lies outside the measured range (a CT's -2000 becomes -3024 HU), so it would shift
 the percentiles of the normalization. They become background: no brighter than anything else.
 Pixel Padding Value and Pixel Padding Range Limit are stored values of grey pictures: DICOM PS3.3,
 C.7.5.1.1.2.
@@ -24,7 +24,7 @@ BECAME_BACKGROUND = (
 
 
 def padding_of(header: Dataset, stored: Array) -> Array | None:
-    """Which of the stored values ``[F, H, W]`` are padding; None if none is, or of colours."""
+    """Which of the stored values ``[F, H, W]`` are padding; None if none is, or for colours."""
     first = _stored_value(header.get(TAGS[0]), stored.dtype)
     if first is None or stored.ndim != 3:
         return None
@@ -37,14 +37,14 @@ def padding_of(header: Dataset, stored: Array) -> Array | None:
 def without_padding(
     frames: Sequence[Array], padding: Sequence[Array | None]
 ) -> tuple[list[Array], bool]:
-    """The frames of one image with background for padding, and whether that changed anything.
+    """The frames of one image with padding replaced by background, and whether any was replaced.
 
-    Where padding lies among the other values, nothing is changed: then a pixel of its value may
-    well be one that was measured.
+    If the padding value lies within the range of the others, nothing is changed: a pixel with this
+    value may well have been measured.
 
     Args:
-        frames: ``[H, W]`` each, of values as they are read.
-        padding: where each holds padding ``[H, W]``; None where it holds none.
+        frames: ``[H, W]`` each, with values as read.
+        padding: mask of padding in each ``[H, W]``; None if there is none.
     """
     pairs = list(zip(frames, padding, strict=True))
     outside = _range(frame[mask] for frame, mask in pairs if mask is not None)
@@ -69,12 +69,12 @@ def _range(parts: Iterable[Array]) -> tuple[Any, Any] | None:
 
 
 def _typed(value: float, frame: Array) -> Array:
-    """In the type of the frame, or in a smaller one that another frame of the image has."""
+    """The number in the type of the frame, or in a smaller type of another frame of the image."""
     return np.asarray(value, np.result_type(frame.dtype, np.min_scalar_type(value)))
 
 
 def _stored_value(value: Any, dtype: np.dtype[Any]) -> int | None:  # noqa: ANN401 - or none
-    """As samples of that type hold it: some programs write -2000 as 63536."""
+    """The value as samples of that type hold it: some programs write -2000 as 63536."""
     if not isinstance(value, int):
         return None
     bits = 8 * dtype.itemsize

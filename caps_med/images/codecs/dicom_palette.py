@@ -1,4 +1,4 @@
-"""Palettes: pictures whose stored values are numbers of colours, as ultrasound often is.
+"""Palettes: pictures whose stored values are colour indices, as is common in ultrasound.
 
 Palette Color Lookup Tables: DICOM PS3.3, C.7.6.3.1.5 and C.7.6.3.1.6; in segments: C.7.9.2.
 """
@@ -26,17 +26,17 @@ _DISCRETE, _LINEAR = 0, 1
 
 
 class Palette:
-    """The colours of a picture; a palette of greys is grey, as that of PNG and TIFF.
+    """The colours of a picture; a palette of greys is grey, as in PNG and TIFF.
 
     Args:
         header: of the file.
-        big_endian: whether its tables are.
+        big_endian: whether its tables are big-endian.
 
     Attributes:
-        channels: 1 of greys, else 3.
+        channels: 1 for greys, otherwise 3.
 
     Raises:
-        InvalidInput: a table is missing or cut, or the three are of different sizes.
+        InvalidInput: a table is missing or truncated, or the three differ in size.
         UnsupportedFormat: a table refers to parts of itself.
     """
 
@@ -61,7 +61,7 @@ class Palette:
     def applied(self, stored: Array) -> Array:
         """The colours ``[F, H, W, 3]``, or greys ``[F, H, W]``, of stored values ``[F, H, W]``.
 
-        Values beside the table have the colour of its first or last entry.
+        Values outside the table get the colour of its first or last entry.
         """
         found = np.empty((*stored.shape, *self._colours.shape[1:]), np.uint8)
         for picture, frame in zip(found, stored, strict=True):
@@ -80,7 +80,7 @@ def _described(header: Dataset, table: str) -> tuple[int, int, int]:
 
 
 def _table(header: Dataset, table: str, count: int, bits: int, order: str) -> Array:
-    """The entries, of 16 bits."""
+    """The entries, with 16 bits."""
     segmented = f"Segmented{table}Data" in header
     content = header.get(f"{'Segmented' if segmented else ''}{table}Data")
     words = np.frombuffer(content or b"", f"{order}u2").astype("<u2")
@@ -94,7 +94,7 @@ def _table(header: Dataset, table: str, count: int, bits: int, order: str) -> Ar
 
 
 def _expanded(codes: Array, count: int) -> Array:
-    """The `count` entries of segments: their values, or a number of steps to a last value."""
+    """The `count` entries given by segments: single values, or steps to a last value."""
     pieces, at, size = [np.empty(0, np.uint16)], 0, 0
     while size < count and at + 2 < len(codes):
         kind, length = int(codes[at]), int(codes[at + 1])

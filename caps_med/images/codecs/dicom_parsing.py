@@ -1,4 +1,4 @@
-"""What pydicom and its decoders raise and warn of, kept inside this library."""
+"""Errors and warnings of pydicom and its decoders, kept inside this library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOG = logging.getLogger("pydicom")
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings of pydicom, which quote the values of a file, and none in its log."""
+    """Suppress pydicom's warnings, which quote values of the file, also in its log."""
     with _ONE, warnings.catch_warnings(), disable_value_validation():
         warnings.simplefilter("ignore")
         logged, _LOG.disabled = _LOG.disabled, True
@@ -31,11 +31,11 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def parsing(what: str, advice: str) -> Iterator[None]:
-    """Whatever a parser or decoder raises, as one of this library's errors.
+    """Turn whatever a parser or decoder raises into one of this library's errors.
 
     Args:
         what: named at the beginning of the message.
-        advice: how the file is converted to one that can be read.
+        advice: how to convert the file to one that can be read.
 
     Raises:
         InputTooLarge: there is too little memory.

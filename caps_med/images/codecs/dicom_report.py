@@ -62,14 +62,14 @@ _MM3_PER_ML = 1000.0
 
 @quiet()
 def report(image: MedicalImage, origin: DicomOrigin, kind: SegType = "binary") -> bytes:
-    """The content of a structured report: the volume of each label in ml, labels not found too.
+    """The content of a structured report: the volume of each label in ml, even of absent labels.
 
     Args:
-        image: a label map `[1, X, Y, Z]` of what `origin` names.
-        kind: of the DICOM SEG that it refers to, see `caps_med.images.codecs.dicom_seg`.
+        image: a label map `[1, X, Y, Z]` of the slices in `origin`.
+        kind: kind of the DICOM SEG to which it refers, see `caps_med.images.codecs.dicom_seg`.
 
     Raises:
-        UnsupportedFormat: no DICOM object can refer to that.
+        UnsupportedFormat: no DICOM object can refer to the slices.
     """
     instance = instance_of(image, origin, kind)
     try:

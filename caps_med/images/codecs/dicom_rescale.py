@@ -1,8 +1,8 @@
-"""From stored values to those that they stand for: Rescale Slope and Intercept.
+"""From stored values to real ones: Rescale Slope and Intercept.
 
-Classic objects say them once (DICOM PS3.3, C.11.1), enhanced ones in their functional groups, a
-frame's own before the shared one (C.7.6.16.2.9). Some that have such groups, as of positions, say
-them once all the same.
+Classic objects state them once (DICOM PS3.3, C.11.1), enhanced ones in their functional groups, a
+frame's own taking precedence over the shared one (C.7.6.16.2.9). Some objects that have such groups
+for other attributes, such as positions, nevertheless state them once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TRANSFORMATION = "PixelValueTransformationSequence"
 
 
 def rescaled(header: Dataset, array: Array) -> Array:
-    """The values of frames `[F, H, W]`, integers where they are whole; colours as they are."""
+    """The values of frames `[F, H, W]`, integers if they are whole; colours unchanged."""
     if array.ndim == 4:
         return array
     if "ModalityLUTSequence" in header:
@@ -46,10 +46,11 @@ def rescaled(header: Dataset, array: Array) -> Array:
 def linear(array: Array, transformations: Array) -> Array:
     """Frames `[F, H, W]` of integers times a slope plus an intercept, in the smallest usual dtype.
 
-    Frame by frame: all at once, 64-bit integers would take many times the memory of the file.
+    Computed frame by frame: all at once, 64-bit integers would need many times the memory of the
+    file.
 
     Args:
-        transformations: slope and intercept of each frame `[F, 2]`, of 64 bits.
+        transformations: slope and intercept of each frame `[F, 2]`, in 64 bits.
     """
     ends = np.stack([array.min(axis=(1, 2)), array.max(axis=(1, 2))]).astype(np.int64)
     ends = ends * transformations[:, 0] + transformations[:, 1]
@@ -60,7 +61,7 @@ def linear(array: Array, transformations: Array) -> Array:
 
 
 def _transformations(header: Dataset, frames: int) -> Array:
-    """Slope and intercept `[F, 2]`, or `[1, 2]` of all frames."""
+    """Slope and intercept `[F, 2]`, or `[1, 2]` for all frames."""
     shared, own = shared_groups(header), described_frames(header, frames)
     sources = (group_of(frame, shared, _TRANSFORMATION) for frame in own or [Dataset()])
     return np.array([_slope_and_intercept(source or header) for source in sources])
@@ -79,7 +80,7 @@ def _number(value: Any, default: float) -> float:  # noqa: ANN401 - whatever the
 
 
 def smallest_integers(array: Array) -> Array:
-    """64-bit integers in the smallest of the usual dtypes that holds them; all in C order."""
+    """64-bit integers in the smallest usual dtype that holds all of them; in C order."""
     dtype = array.dtype
     if dtype == np.int64:
         dtype = _smallest(int(array.min()), int(array.max()))

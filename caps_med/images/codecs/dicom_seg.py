@@ -1,8 +1,9 @@
-"""A label map as DICOM SEG, in the series' own place (PS3.3, A.51): one binary segment a label, or
-with the labels' ids as values (Label Map Segmentation, PS3.3, A.51.5).
+"""A label map as DICOM SEG, at the position of the series (PS3.3, A.51): one binary segment per
+label, or with the labels' ids as values (Label Map Segmentation, PS3.3, A.51.5).
 
-highdicom writes it. It names the slices it was made from, and so carries on the patient's name and
-identifiers, which the archive that it returns to needs; see `caps_med.images.dicom_origin`.
+highdicom writes it. It refers to the slices it was made from, and therefore carries the patient's
+name and identifiers, which the archive to which it returns needs; see
+`caps_med.images.dicom_origin`.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ def segmentation(image: MedicalImage, origin: DicomOrigin, kind: SegType = "bina
     """The content of a DICOM SEG; the same label map of the same model has the same identifiers.
 
     Args:
-        image: a label map `[1, X, Y, Z]` of what `origin` names.
+        image: a label map `[1, X, Y, Z]` of the slices in `origin`.
         kind: a frame for each label of a slice, which every program reads, or the newer
             ``labelmap`` with one frame for each slice, whose values are the ids.
 
     Raises:
-        UnsupportedFormat: no DICOM SEG can refer to that.
-        InvalidParameter: another kind.
+        UnsupportedFormat: no DICOM SEG can refer to the slices.
+        InvalidParameter: an unknown kind.
     """
     return saved(segmentation_dataset(image, origin, kind), origin)
 
@@ -109,7 +110,7 @@ def segmentation_dataset(
 
 
 def instance_of(image: MedicalImage, origin: DicomOrigin, kind: SegType) -> str:
-    """The SOP Instance UID of a DICOM SEG: of the slices, the labels on them, and their meaning."""
+    """The SOP Instance UID of a DICOM SEG, derived from slices, labels and label meanings."""
     content = hashlib.sha256(np.ascontiguousarray(image.array).data).hexdigest()
     numbers = segment_numbers(image, kind)
     described = repr([(n, _name(image, n), code_of(image, n)) for n in numbers])
@@ -123,7 +124,7 @@ def series_of(instance: str) -> str:
 
 
 def segment_numbers(image: MedicalImage, kind: SegType) -> dict[int, int]:
-    """Id -> segment number, of the labels that have a name or are found, but for the background.
+    """Id -> segment number, for labels that have a name or occur, except the background.
 
     Binary segments are counted from 1; those of a label map keep their ids.
     """
@@ -180,14 +181,14 @@ def _descriptions(
 
 
 def tracking_of(image: MedicalImage, origin: DicomOrigin, label: int) -> tuple[str, str]:
-    """What a label of this model in this series is called and identified by, in SEG and report."""
+    """Name and identifier of a label of this model in this series, for SEG and report."""
     name = _name(image, label)
     series = origin.attributes["SeriesInstanceUID"]
     return name, identifier("tracking", series, maker(image), str(label), name)
 
 
 def code_of(image: MedicalImage, label: int) -> LabelCode:
-    """What a label stands for: its own code, else that of its name."""
+    """What a label stands for: its own code, otherwise that of its name."""
     return image.codes.get(label) or code_of_name(_name(image, label))
 
 

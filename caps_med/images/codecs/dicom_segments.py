@@ -1,7 +1,7 @@
 """DICOM SEG as a label map: binary, fractional and label map segmentations (PS3.3, C.8.20).
 
-Ids are segment numbers, names and codes are kept. Frames are decoded one at a time; slices between
-the first and the last frame that have none are background.
+Ids are segment numbers; names and codes are kept. Frames are decoded one at a time; slices without
+a frame, between the first and the last, are background.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TAGS = [
 
 @dataclass(frozen=True)
 class _Shape:
-    """What the header says of the frames."""
+    """What the header says about the frames."""
 
     type: Type
     frames: int
@@ -62,15 +62,15 @@ class _Shape:
 
 
 def read_segments(data: bytes, limits: Limits) -> MedicalImage:
-    """The label map of a DICOM SEG: a volume where its frames lie, a picture if they have no place.
+    """The label map of a DICOM SEG: a volume, or a picture if its frames have no position.
 
-    Where segments overlap, the one with the highest number is kept, of fractional ones the largest
-    share; the warnings say at how many voxels.
+    Where segments overlap, the one with the highest number is kept, or among fractional ones that
+    with the largest value; the warnings say at how many voxels.
 
     Raises:
-        InvalidInput: the file is broken, or its frames lie on no one grid.
+        InvalidInput: the file is corrupt, or its frames do not lie on one grid.
         InputTooLarge: over `limits`, or too many segments.
-        UnsupportedFormat: a transfer syntax or segmentation type that is not read.
+        UnsupportedFormat: the transfer syntax or segmentation type is not supported.
     """
     layout = layouts.read_layout(data, limits)
     with parsing(*_ADVICE):
@@ -93,7 +93,7 @@ def holds_segments(data: bytes, limits: Limits) -> bool:
 
 
 def described_segments(data: bytes, limits: Limits) -> dict[int, tuple[str, LabelCode | None]]:
-    """Number, name and code of the segments of a DICOM SEG; none of another file.
+    """Number, name and code of the segments of a DICOM SEG; empty for other files.
 
     Raises:
         CapsMedError: the file is broken.
@@ -107,7 +107,7 @@ def described_segments(data: bytes, limits: Limits) -> dict[int, tuple[str, Labe
 
 
 def _checked_shape(header: FileDataset, layout: layouts.DicomLayout, limits: Limits) -> _Shape:
-    """What the header says, once bounds and lengths are right."""
+    """What the header says, after bounds and lengths are checked."""
     layouts.check_syntax(layout)
     kind = str(header.get("SegmentationType", ""))
     if kind not in get_args(Type):
@@ -159,7 +159,7 @@ def _label_map(header: FileDataset, shape: _Shape, limits: Limits) -> MedicalIma
 
 
 def _bits(content: bytes, shape: _Shape) -> Iterator[Array]:
-    """Frames of single bits, which begin anywhere in a byte: pydicom reads whole bytes."""
+    """Frames of single bits, which may begin inside a byte: pydicom reads whole bytes."""
     packed, size = np.frombuffer(content, np.uint8), shape.rows * shape.columns
     for first in range(0, shape.frames * size, size):
         part = packed[first // 8 : -(-(first + size) // 8)]
@@ -180,7 +180,7 @@ class _Drawing:
         self._overlapping = 0
 
     def add(self, frames: Iterator[tuple[Array, int, int]]) -> None:
-        """Draw frames `[rows, columns]`, each of a segment number and on a slice."""
+        """Draw frames `[rows, columns]`, each with a segment number and a slice."""
         labelled: set[int] = set()
         for pixels, number, place in frames:
             target = self.labels[place]
@@ -201,7 +201,7 @@ class _Drawing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What had to be decided."""
+        """Assumptions that had to be made."""
         notes = []
         if self._type == "FRACTIONAL":
             notes.append(f"DICOM SEG: fractional; shares from {THRESHOLD:g} on are labelled")
@@ -215,7 +215,7 @@ class _Drawing:
 
 
 def _segments(header: FileDataset) -> Mapping[int, Dataset]:
-    """Segment number -> its description, but for a background's."""
+    """Segment number -> its description, except for the background."""
     found = header.get("SegmentSequence") or []
     if len(found) > MOST_SEGMENTS:
         raise InputTooLarge(f"DICOM SEG: more than {MOST_SEGMENTS} segments: split it")
@@ -242,7 +242,7 @@ def _numbers_of_frames(header: FileDataset, shape: _Shape) -> tuple[int, ...]:
 
 
 def _grid(header: FileDataset, numbers: tuple[int, ...], shape: _Shape) -> Grid | None:
-    """Where the frames lie; None of a picture, whose segments have a frame each."""
+    """Where the frames lie; None for a picture, whose segments have one frame each."""
     planes = read_planes(header, shape.frames)
     check_all_placed(planes, shape.frames)
     if planes:
@@ -255,7 +255,7 @@ def _grid(header: FileDataset, numbers: tuple[int, ...], shape: _Shape) -> Grid 
 
 
 def _spacing(header: FileDataset) -> float | None:
-    """Spacing Between Slices, where it is given for all frames."""
+    """Spacing Between Slices, if it is given for all frames."""
     measures = group_of(Dataset(), shared_groups(header), "PixelMeasuresSequence")
     value = measures.get("SpacingBetweenSlices")
     if value in (None, ""):
@@ -269,7 +269,7 @@ def _name(segment: Dataset, number: int) -> str:
 
 
 def _code(segment: Dataset) -> LabelCode | None:
-    """What a segment stands for; None where its codes are missing or too long."""
+    """What a segment stands for; None if its codes are missing or too long."""
     kind = _coded(segment, "SegmentedPropertyTypeCodeSequence")
     if kind is None:
         return None
@@ -294,7 +294,7 @@ def _coded(source: Dataset, name: str) -> Coding | None:
 
 
 def _palette(segments: Mapping[int, Dataset]) -> Array:
-    """`[256, 3]`: the usual colours, and those that segments recommend."""
+    """`[256, 3]`: the default colours, and those that segments recommend."""
     palette = label_palette()
     for number, segment in segments.items():
         value = segment.get("RecommendedDisplayCIELabValue")

@@ -1,6 +1,6 @@
 """The files of one DICOM series, from a folder or a zip, as one volume.
 
-Of a study the series is chosen by its identifier, of a series of several volumes one by its number.
+A series of a study is chosen by its identifier, a volume of a series by its number.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def read_series(
 ) -> MedicalImage:
     """The one series in `folder`; files that are not DICOM pictures are skipped.
 
-    Folders in it are entered where it holds no picture itself, as that of a study or a CD, and
-    where a series is chosen.
+    Subfolders are searched if the folder holds no picture itself, like that of a study or a CD, or
+    if a series is chosen.
 
-    Args, raises: as `read_files`.
+    Args, raises: as for `read_files`.
     """
 
     def read(files: Iterable[Path]) -> MedicalImage:
@@ -72,7 +72,7 @@ def read_series(
 
 
 def below(folder: Path) -> Iterator[Path]:
-    """All that is in `folder` and in its folders, links to folders not followed.
+    """Everything in `folder` and its subfolders; links to folders are not followed.
 
     Raises:
         InputTooLarge: there are too many entries.
@@ -99,14 +99,14 @@ def read_files(
 
     Args:
         files: in any order.
-        limits: of all files of the series together.
+        limits: for all files of the series together.
         name: of the files, in messages.
-        kind: "labels" reads the one DICOM SEG, where there is one and no series is chosen.
-        series: the identifier of the series to read; None if there is but one.
-        index: which volume of several; None if there is but one.
+        kind: "labels" reads the one DICOM SEG, if there is one and no series is chosen.
+        series: the identifier of the series to read; None if there is only one.
+        index: which volume of several; None if there is only one.
 
     Raises:
-        InvalidInput: no DICOM picture, no such series, or slices that are no volume.
+        InvalidInput: no DICOM picture, no such series, or slices that do not form a volume.
         SeveralSeries, SeveralVolumes: there are several, and none was chosen.
         InputTooLarge: over `limits`, all files of the series together.
     """
@@ -128,7 +128,7 @@ def _read(
     series: str | None,
     index: int | None,
 ) -> MedicalImage:
-    """The one series in named contents; of kind "labels" a DICOM SEG, where there is one."""
+    """The one series in named contents; for kind "labels" a DICOM SEG, if there is one."""
     try:
         found = _found(contents(), limits, "max_bytes", series, kind)
     except dicom_kinds.IsSegmentation:
@@ -141,7 +141,7 @@ def _read(
 
 
 def _image(files: list[Frames], limits: Limits, kind: Kind, index: int | None) -> MedicalImage:
-    """What the files of a series hold; of kind "labels" with the numbers of a palette."""
+    """The image in the files of a series; for kind "labels" with palette indices."""
     if kind == "labels":
         files[:] = [file.as_labels() for file in files]
     return assemble(files, limits, index)
@@ -155,13 +155,13 @@ def read_contents(
     series: str | None = None,
     index: int | None = None,
 ) -> MedicalImage:
-    """The one series of which these are the contents of the files; as `read_files`."""
+    """The one series in these file contents; otherwise like `read_files`."""
     numbered = [(f"file {number}", content) for number, content in enumerate(contents, start=1)]
     return _read(lambda: numbered, limits, "the list", kind, series, index)
 
 
 def dicom_content(dataset: Any) -> bytes:  # noqa: ANN401 - pydicom's, which has few types
-    """The content of a file of a data set of pydicom.
+    """The content of a file with a pydicom data set.
 
     Raises:
         InvalidInput: it cannot be written.
@@ -191,11 +191,11 @@ def read_zip(
 ) -> MedicalImage:
     """The one series in a zip, whatever its folders; other files are skipped.
 
-    Args: as of `read_files`.
+    Args: as for `read_files`.
 
     Raises:
         UnsupportedFormat: there is no DICOM picture in it.
-        InvalidInput, SeveralSeries, SeveralVolumes: as `read_files`; or it is broken.
+        InvalidInput, SeveralSeries, SeveralVolumes: as for `read_files`; or the zip is corrupt.
         InputTooLarge: inflated, it is over `limits`.
     """
     try:
@@ -210,7 +210,7 @@ def read_zip(
 def files_of_zip(
     data: bytes, limits: Limits, series: str | None = None, kind: Kind = "image"
 ) -> list[Frames]:
-    """The files of the one series, or of the chosen one, in a zip; raises as `read_zip`."""
+    """The files of the only or the chosen series in a zip; raises the same as `read_zip`."""
     contents = _unzipped(data, limits.max_inflated_bytes)
     found = _found(contents, limits, "max_inflated_bytes", series, kind)
     if not found.counts:
@@ -231,7 +231,7 @@ def read_file(
 ) -> MedicalImage:
     """The image of one file.
 
-    Args, raises: as of `read_files`.
+    Args, raises: as for `read_files`.
     """
     file = describe_frames(data, limits)
     found = _Found()
@@ -247,10 +247,10 @@ def one_segmentation(
     series: str | None = None,
     index: int | None = None,
 ) -> MedicalImage:
-    """The DICOM SEG among objects that are no images, or that of the chosen series.
+    """The DICOM SEG among objects that are not images, or that of the chosen series.
 
     Args:
-        series, index: as of `read_files`; a SEG is one volume.
+        series, index: as for `read_files`; a SEG is one volume.
 
     Raises:
         InvalidInput: there are several, none of that series, or no such volume.
@@ -279,7 +279,7 @@ def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
     """The DICOM files of a zip, sorted by name; a name may be a patient's and is not repeated.
 
     Raises:
-        InputTooLarge: inflated, they have more than `most` bytes, whatever series they are of.
+        InputTooLarge: inflated, they exceed `most` bytes, over all series together.
     """
     size = 0
     with zips.opened(data, _MAX_ENTRIES) as archive:
@@ -294,7 +294,7 @@ def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _content(file: IO[bytes], most: int) -> bytes | None:
-    """All of a DICOM file, but no more than `most` bytes and one; None of another file."""
+    """All of a DICOM file, up to one byte more than `most`; None for any other file."""
     head = file.read(dicom_layout.PREAMBLE + 4)
     if not dicom_layout.recognises(head):
         return None
@@ -305,13 +305,13 @@ def _content(file: IO[bytes], most: int) -> bytes | None:
 class _Found:
     """The pictures of one series, how many files each series has, and why one cannot be read.
 
-    As soon as there are several series, and none was chosen, no more files are kept.
+    Once there are several series and none was chosen, no more files are kept.
 
     Attributes:
         files: of the series.
         size: of their contents, in bytes.
         counts: files of each series.
-        refused: by the identifier of a series.
+        refused: the error of each series that cannot be read, by its identifier.
     """
 
     files: list[Frames] = field(default_factory=list)
@@ -330,11 +330,11 @@ class _Found:
             self.size = 0
 
     def refuse(self, label: SeriesLabel, error: CapsMedError) -> None:
-        """Count a file that cannot be read: its series cannot, the others can."""
+        """Count a file that cannot be read: neither can its series, but all others can."""
         self.refused.setdefault(self._count(label).uid, error)
 
     def _count(self, series: SeriesLabel) -> SeriesLabel:
-        """Count a file; the label of its series, as its first file has it."""
+        """Count a file; returns the label of its series, as given by the first file."""
         label = next((one for one in self.counts if one.uid == series.uid), series)
         self.counts[label] += 1
         return label
@@ -347,15 +347,15 @@ def _found(
     series: str | None,
     kind: Kind,
 ) -> _Found:
-    """What the files hold; those of the wanted series are together within a bound.
+    """The pictures in the files; those of the wanted series together stay within a bound.
 
     Args:
-        bound: the name of that one of `limits`.
-        series: the identifier of the series that is wanted; None for the only one.
-        kind: of the image that is wanted.
+        bound: name of the bound in `limits`.
+        series: the identifier of the wanted series; None for the only one.
+        kind: of the wanted image.
 
     Raises:
-        IsSegmentation, NoImage: what is wanted is no picture.
+        IsSegmentation, NoImage: the wanted object is not a picture.
     """
     found = _Found()
     left_out: list[tuple[SeriesLabel | None, CapsMedError]] = []
@@ -396,12 +396,12 @@ def _too_large(bound: str, most: int) -> InputTooLarge:
 
 
 def _one_series(found: _Found, place: str, series: str | None) -> list[Frames]:
-    """The files of the series that is wanted.
+    """The files of the wanted series.
 
     Raises:
         SeveralSeries: there are several, and none was chosen.
-        InvalidInput: there is no such series, or it is of several patients.
-        CapsMedError: a file of it cannot be read.
+        InvalidInput: there is no such series, or its files are from several patients.
+        CapsMedError: one of its files cannot be read.
     """
     listed = _listed(found.counts)
     if series is None and len(found.counts) > 1:
@@ -423,9 +423,9 @@ def _one_series(found: _Found, place: str, series: str | None) -> list[Frames]:
 
 
 def _without_copies(files: Sequence[Frames]) -> list[Frames]:
-    """Each file once: those of one identifier whose bytes are the same are one, as in two folders.
+    """Each file once: files with the same identifier and bytes, as in two folders, count as one.
 
-    Other files of one identifier are left, and refused where they lie in one place.
+    Other files with the same identifier remain, and are rejected if they share a position.
     """
     times = Counter(file.instance for file in files)
     kept: list[Frames] = []
@@ -443,7 +443,7 @@ def _without_copies(files: Sequence[Frames]) -> list[Frames]:
 
 
 def _listed(counts: Counter[SeriesLabel]) -> str:
-    """The series as one chooses them: identifier, modality, description, number of files."""
+    """The series to choose from: identifier, modality, description, number of files."""
     lines = [
         f"{label.uid or 'one without identifier'} ({_title(label, n)})"
         for label, n in counts.most_common(MOST_LISTED)

@@ -1,7 +1,7 @@
-"""What every DICOM object that is made from a series has in common: its sources and identifiers.
+"""What all DICOM objects made from a series have in common: their sources and identifiers.
 
-The sources are headers, as far as highdicom looks at them. Names and identifiers of the patient are
-put into the finished object: highdicom would say of a name what it thinks of it.
+The sources are headers with the elements that highdicom reads. Names and identifiers of the patient
+are put into the finished object, because highdicom would warn about unusual names.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def maker(image: MedicalImage) -> str:
 
 
 def concept(code: Coding) -> CodedConcept:
-    """A code as highdicom has it."""
+    """A code as a highdicom object."""
     return CodedConcept(code.value, code.scheme, code.meaning)
 
 
 def one_value(text: str) -> str:
-    """A text as one value of a DICOM element of 64 characters."""
+    """A text as one value of a DICOM element with at most 64 characters."""
     return re.sub(r"[\\\x00-\x1f\x7f]+", " ", text).strip()[:LONGEST]
 
 
@@ -47,7 +47,7 @@ def identifier(*what: str) -> str:
 
 
 def saved(dataset: Dataset, origin: DicomOrigin) -> bytes:
-    """The content of a file of an object, which returns to its patient and study."""
+    """The content of a file with the object, assigned to its patient and study again."""
     for name in DESCRIBED:
         if (value := origin.attributes[name]) or name in REQUIRED:
             setattr(dataset, name, value)
@@ -57,10 +57,10 @@ def saved(dataset: Dataset, origin: DicomOrigin) -> bytes:
 
 
 def sources(image: MedicalImage, origin: DicomOrigin) -> list[Dataset]:
-    """The headers of the source's slices, one a file.
+    """The headers of the source's slices, one file each.
 
-    highdicom takes no frames of several files, nor a part of a file's. They are files of one slice
-    for it, under identifiers that `refer_to_frames` then replaces.
+    highdicom accepts neither frames from several files nor a part of a file's frames. It is given
+    files of one slice, with identifiers that `refer_to_frames` then replaces.
     """
     planes = planes_of(image.affine, len(origin.slices))
     columns, rows = image.spatial_shape[:2]
@@ -76,12 +76,12 @@ def sources(image: MedicalImage, origin: DicomOrigin) -> list[Dataset]:
 
 
 def files(origin: DicomOrigin) -> list[Dataset]:
-    """The headers of the source's files, without what their pictures are."""
+    """The headers of the source's files, without the elements that describe pictures."""
     return [_source(origin, uid) for uid in dict.fromkeys(uid for uid, _ in origin.slices)]
 
 
 def refer_to_frames(made: Dataset, origin: DicomOrigin) -> None:
-    """Let an object that was made of `sources` refer to their frames and files."""
+    """Make an object that was built from `sources` refer to their frames and files."""
     frames = {_stand_in(*one): one for one in origin.slices}
     kind = origin.attributes["SOPClassUID"]
     referenced = [
@@ -134,5 +134,5 @@ def _dataset(elements: Mapping[str, object]) -> Dataset:
 
 
 def _numbers(values: Iterable[float]) -> list[DSfloat]:
-    """Decimal strings, of 16 characters at most as the standard has them."""
+    """Decimal strings, with at most 16 characters as the standard requires."""
     return [DSfloat(float(value), auto_format=True) for value in values]

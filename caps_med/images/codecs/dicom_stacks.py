@@ -1,8 +1,8 @@
-"""Frames that lie at the same places several times over: which of them are one volume.
+"""Frames that occur several times at the same positions: which of them form one volume.
 
-Echoes, time points, diffusion weightings, phase beside magnitude: what tells the volumes apart is
-an element that is the same in all slices of each. A series of several orientations, such as a
-localizer, holds a volume of each.
+Echoes, time points, diffusion weightings, phase beside magnitude: the volumes are distinguished by
+an element that is the same in all slices of each. A series with several orientations, such as a
+localizer, holds one volume for each.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ TAGS = (*dict.fromkeys(name for name, group in _KEYS if not group), "InstanceNum
 
 @dataclass(frozen=True)
 class FrameLabels:
-    """What a frame says of itself beside its place.
+    """Attributes of a frame other than its position.
 
     Attributes:
         values: by the entries of `_KEYS`, as they are written.
-        number: sorts frames of one place: Instance Number, the file if it has several frames, and
-            the position in it.
-        instance: what identifies the frame; of two copies it is the same.
+        number: sorts frames at the same position: Instance Number, the file if it has several
+            frames, and the index within it.
+        instance: identifies the frame; it is the same for two copies.
     """
 
     values: Mapping[int, tuple[str, ...]] = field(default_factory=dict, repr=False)
@@ -81,7 +81,7 @@ def frame_labels(header: Dataset, frames: int) -> tuple[FrameLabels, ...]:
 
 
 def _values(sources: Mapping[str, Dataset]) -> dict[int, tuple[str, ...]]:
-    """Of functional groups by their names: what they say, by the entries of `_KEYS`."""
+    """The values in functional groups, given by name, by the entries of `_KEYS`."""
     return {
         key: texts
         for key, (name, group) in enumerate(_KEYS)
@@ -90,7 +90,7 @@ def _values(sources: Mapping[str, Dataset]) -> dict[int, tuple[str, ...]]:
 
 
 def _value(source: Dataset, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
-    """An element's value; None where it is not as the standard has it: a label decides no pixel."""
+    """An element's value; None if it breaks the standard: a label does not affect any pixel."""
     try:
         return source.get(name)
     except (ValueError, TypeError, ArithmeticError):
@@ -98,7 +98,7 @@ def _value(source: Dataset, name: str) -> Any:  # noqa: ANN401 - whatever the fi
 
 
 def volumes_of(planes: Sequence[SlicePlane], labels: Sequence[FrameLabels]) -> list[list[int]]:
-    """The frames of each volume, as indices; one volume where they cannot be told apart."""
+    """The frames of each volume, as indices; one volume if they cannot be distinguished."""
     found: list[list[int]] = []
     for stack in stacks_of(planes):
         places = _places(planes, stack)
@@ -116,7 +116,7 @@ def _dimensions(content: Dataset) -> dict[int, tuple[str, ...]]:
 
 
 def stacks_of(planes: Sequence[SlicePlane]) -> list[list[int]]:
-    """Frames of one orientation and pixel spacing each."""
+    """Frames grouped by orientation and pixel spacing."""
     stacks: list[list[int]] = []
     for index, plane in enumerate(planes):
         for stack in stacks:
@@ -131,7 +131,7 @@ def stacks_of(planes: Sequence[SlicePlane]) -> list[list[int]]:
 
 
 def _places(planes: Sequence[SlicePlane], stack: Sequence[int]) -> dict[int, int]:
-    """Number of the place of each frame along the normal; equal places have one number."""
+    """Number of each frame's position along the normal; equal positions share a number."""
     first = planes[stack[0]]
     normal = np.cross(first.across, first.down)
     heights = {index: float(planes[index].position @ normal) for index in stack}
@@ -147,7 +147,7 @@ def _places(planes: Sequence[SlicePlane], stack: Sequence[int]) -> dict[int, int
 def _split(
     frames: list[int], places: Mapping[int, int], labels: Sequence[FrameLabels], keys: Sequence[int]
 ) -> list[list[int]]:
-    """Frames by the first key that tells volumes apart; by their numbers where none does."""
+    """Frames grouped by the first key that distinguishes volumes, or else by their numbers."""
     often = _times(frames, places)
     if often == 1:
         return [frames]
@@ -165,10 +165,10 @@ def _split(
 
 
 def _are_volumes(groups: Sequence[Sequence[int]], places: Mapping[int, int]) -> bool:
-    """Whether each of several groups has each of its places equally often.
+    """Whether each of several groups has each of its positions equally often.
 
-    A group that lacks a place between its first and its last would have slices too far apart. Where
-    each group has one place, of several, what it has in common is the number or time of a slice.
+    A group that lacks a position between its first and its last would have slices too far apart. If
+    each group has only one of several positions, its common value is a slice number or slice time.
     """
     found = [{places[index] for index in group} for group in groups]
     slices = len(set().union(*found)) > 1 and all(len(group) == 1 for group in found)
@@ -178,9 +178,9 @@ def _are_volumes(groups: Sequence[Sequence[int]], places: Mapping[int, int]) -> 
 def _by_number(
     frames: list[int], places: Mapping[int, int], labels: Sequence[FrameLabels]
 ) -> list[list[int]]:
-    """The first frame of each place, the second, ... by their numbers; copies are left together.
+    """The first frame at each position, the second, ... by number; copies stay together.
 
-    Files of several frames with one Instance Number are sorted by their identifiers, so that the
+    Multi-frame files with the same Instance Number are sorted by their identifiers, so that the
     volumes have the same numbers wherever the files are.
     """
     if len({labels[index].instance for index in frames}) < len(frames):
@@ -194,13 +194,13 @@ def _by_number(
 
 
 def _times(frames: Sequence[int], places: Mapping[int, int]) -> int:
-    """How often each place from the first to the last occurs; 0 if not equally often."""
+    """How often each position from the first to the last occurs; 0 if not equally often."""
     counts = np.trim_zeros(np.bincount([places[index] for index in frames]), "f")
     return int(counts[0]) if (counts == counts[0]).all() else 0
 
 
 def _in_order(value: tuple[str, ...]) -> tuple[tuple[float, str], ...]:
-    """Sorts numbers by their size, other texts by their letters."""
+    """A sort key: numbers by size, other texts alphabetically."""
     return tuple((_number(text), text) for text in value)
 
 

@@ -1,6 +1,6 @@
 """The frames of DICOM files as one image: a volume, a stack or a picture.
 
-Of several volumes (echoes, time points, orientations), or of a cine's pictures, one is chosen.
+One of several volumes (echoes, time points, orientations), or of a cine's pictures, is chosen.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def assemble(files: list[Frames], limits: Limits, index: int | None = None) -> M
     """One image of the frames of all files, sorted by their positions.
 
     Args:
-        files: emptied, so that no content is kept that has been decoded.
-        limits: of what is decoded.
-        index: which volume, or which picture of a cine; None if there is but one.
+        files: emptied, so that no content is kept once it is decoded.
+        limits: for the decoded frames.
+        index: which volume, or which picture of a cine; None if there is only one.
 
     Raises:
         SeveralVolumes: there are several, and none was chosen.
-        InvalidInput: there is no such volume, slices are missing or duplicated, or a file places
-            some of its frames.
+        InvalidInput: there is no such volume, slices are missing or duplicated, or only some frames
+            of a file have a position.
     """
     if planes := _planes(files):
         return _volume(files, planes, limits, index)
@@ -71,10 +71,10 @@ def assemble(files: list[Frames], limits: Limits, index: int | None = None) -> M
 
 
 def count_images(files: Sequence[Frames]) -> int:
-    """How many volumes or pictures `assemble` can give by its index.
+    """How many volumes or pictures `assemble` can select by index.
 
     Raises:
-        InvalidInput: a file places some of its frames.
+        InvalidInput: only some frames of a file have a position.
     """
     if planes := _planes(files):
         return len(volumes_of(planes, [label for file in files for label in file.labels]))
@@ -82,11 +82,11 @@ def count_images(files: Sequence[Frames]) -> int:
 
 
 def _planes(files: Sequence[Frames]) -> list[SlicePlane]:
-    """Where all frames lie; empty where one has no place, or is in colour: they are no volume.
+    """The planes of all frames; empty if one has no position, or is in colour: not a volume.
 
     Raises:
-        InvalidInput: a file places some of its frames, which would be taken for slices of 1 mm. The
-            pictures of a cine are not: they are chosen one by one.
+        InvalidInput: only some frames of a file have a position; they would be taken for slices of
+            1 mm. This does not apply to the pictures of a cine, which are chosen one by one.
     """
     for file in files:
         if file.shape[3] == 1 and not file.timed:
@@ -124,7 +124,7 @@ def _volume(
 
 
 def _pictures(files: list[Frames], limits: Limits, index: int | None) -> MedicalImage:
-    """Frames without a place: one picture, or a stack of them where they are no time series."""
+    """Frames without a position: one picture, or a stack of pictures if not a time series."""
     count = sum(file.shape[0] for file in files)
     single = count == 1 or index is not None
     stacked = len(files) == 1 and files[0].shape[3] == 1 and not files[0].timed
@@ -152,10 +152,10 @@ def _pictures(files: list[Frames], limits: Limits, index: int | None) -> Medical
 def _decoded(
     files: list[Frames], wanted: Sequence[int], limits: Limits
 ) -> tuple[list[Array], tuple[str, ...]]:
-    """The frames of these numbers in that order, and what is said of them.
+    """The frames with these numbers in that order, and notes about them.
 
     Raises:
-        InvalidInput: they are of different sizes.
+        InvalidInput: they differ in size.
         InputTooLarge: together they are over `limits`.
     """
     frames: dict[int, Array] = {}
@@ -183,7 +183,7 @@ def _decoded(
 
 
 def _owners(files: Sequence[Frames], wanted: Sequence[int]) -> dict[int, dict[int, int]]:
-    """File -> frame of the series -> frame of that file, of the frames that are wanted."""
+    """File -> frame of the series -> frame of that file, for the wanted frames."""
     starts = np.cumsum([0, *(file.shape[0] for file in files)])
     owners: dict[int, dict[int, int]] = {}
     for frame in wanted:
@@ -207,7 +207,7 @@ def _origin(files: Sequence[Frames], wanted: Sequence[int]) -> tuple[DicomOrigin
 
 
 def _several_volumes(volumes: Sequence[Sequence[int]], planes: Sequence[SlicePlane]) -> str:
-    """How many volumes there are, of how many slices, and how one is chosen."""
+    """How many volumes there are, with how many slices, and how to choose one."""
     sizes = [len(volume) for volume in volumes]
     slices = f"of {sizes[0]} slices each"
     if len(set(sizes)) > 1:
@@ -226,7 +226,7 @@ def _checked(index: int | None, count: int, what: str) -> int:
 
 @contextmanager
 def named(name: str) -> Iterator[None]:
-    """Errors about a file name it, if it has a name."""
+    """Prefix errors about a file with its name, if it has one."""
     try:
         yield
     except (InvalidInput, InputTooLarge, UnsupportedFormat) as error:

@@ -1,4 +1,4 @@
-"""JPEG: grey or RGB of 8 bits. Segments: ITU-T T.81, annex B."""
+"""JPEG: grey or RGB with 8 bits. Segments: ITU-T T.81, annex B."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def encode(image: MedicalImage) -> bytes:
 
 
 def check_undamaged(data: bytes) -> None:
-    """Refuse a JPEG of which its decoder would make up a part.
+    """Reject a JPEG of which the decoder would have to invent a part.
 
-    libjpeg fills what is missing or broken with grey and only warns, which neither Pillow nor
-    imagecodecs pass on. Here the smallest scale is decoded, at which a warning is an error.
+    libjpeg fills missing or corrupt parts with grey and only warns, which neither Pillow nor
+    imagecodecs pass on. Here the smallest scale is decoded, with warnings turned into errors.
 
     Raises:
-        InvalidInput: it is damaged. UnsupportedFormat: whether it is cannot be told.
+        InvalidInput: it is damaged. UnsupportedFormat: damage cannot be detected.
     """
     try:
         simplejpeg.decode_jpeg(data, colorspace="GRAY", min_height=1, min_width=1, strict=True)
@@ -85,7 +85,7 @@ def frame_of(data: bytes) -> Frame:
     """The frame of a JPEG: walks the segments up to the first scan.
 
     Raises:
-        InvalidInput: there is none, the file has no end, or over `_MAX_SCANS` scans.
+        InvalidInput: there is no frame, the file has no end, or it has over `_MAX_SCANS` scans.
     """
     position, frames = 2, set()
     while True:

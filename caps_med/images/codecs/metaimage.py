@@ -3,8 +3,9 @@
 Where ITK and that text differ, ITK counts: the world is Left, Posterior, Superior, whatever
 AnatomicalOrientation says, and MET_LONG has 32 bits.
 
-Voxels in another file are refused in what comes as bytes: the name in it is a stranger's. Of a path
-`x.mhd` the file `x.raw` or `x.zraw` beside it is read, and no other; of a zip what is in it.
+A header received as bytes may not refer to voxels in another file, because its file name is not
+trusted. For a path `x.mhd` only the file `x.raw` or `x.zraw` beside it is read; for a zip, a file
+in it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _BESIDE = (".raw", ".zraw")
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """Two axes are a picture (columns, rows), three a volume; each may have several channels.
 
-    A fourth axis of one time point is left out.
+    A fourth axis with one time point is dropped.
     """
     fields, start = _header(data)
     sizes = _sizes(fields)
@@ -71,7 +72,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
 
 
 def encode(image: MedicalImage) -> bytes:
-    """Compressed by zlib, in one file; K channels of a voxel lie side by side."""
+    """Compressed with zlib, in one file; the K channels of a voxel lie side by side."""
     array = with_common_dtype(image.array)
     if image.spatial_dims == 2:
         array = array.swapaxes(1, 2)
@@ -108,7 +109,7 @@ def detached(header: bytes) -> str | None:
 
 
 def attached(header: bytes, voxels: bytes) -> bytes:
-    """The content of one file, from a header in a file of its own and its voxels."""
+    """The content of a single file, from a detached header and its voxels."""
     last = _LAST.search(header[:_MAX_HEADER])
     before = header if last is None else header[: last.start()]
     return before + f"ElementDataFile = {_WITHIN}\n".encode() + voxels
@@ -149,7 +150,7 @@ def _header(data: bytes) -> tuple[Mapping[str, str], int]:
 
 
 def _sizes(fields: Mapping[str, str]) -> tuple[int, ...]:
-    """Those of the axes of space."""
+    """The sizes of the spatial axes."""
     axes = _whole(fields, "NDims")[0]
     sizes = _whole(fields, "DimSize", count=axes) if axes in (2, 3, 4) else ()
     if not sizes or sizes[3:] not in ((), (1,)):
@@ -188,7 +189,7 @@ def _voxels(fields: Mapping[str, str], stored: bytes, size: int) -> bytes:
 
 
 def _doubtful(fields: Mapping[str, str], volume: bool) -> tuple[str, ...]:
-    """What had to be decided."""
+    """Assumptions that had to be made."""
     warnings = []
     if volume and not any(name in fields for name in _MATRIX):
         warnings.append(
@@ -202,7 +203,7 @@ def _doubtful(fields: Mapping[str, str], volume: bool) -> tuple[str, ...]:
 
 
 def _affine(fields: Mapping[str, str], axes: int) -> Array:
-    """Voxel indices to millimetres in the world of the file, of the first axes, those of space."""
+    """Voxel indices to millimetres in the file's world, for the first, spatial axes."""
     given = _whole(fields, "NDims")[0]
     matrix = _reals(fields, _MATRIX, np.eye(given).ravel()).reshape(given, given)
     affine = np.eye(axes + 1)
@@ -212,7 +213,7 @@ def _affine(fields: Mapping[str, str], axes: int) -> Array:
 
 
 def _reals(fields: Mapping[str, str], names: tuple[str, ...], default: ArrayLike) -> Array:
-    """As many numbers as the default has: those of the first of the names that is there."""
+    """As many numbers as the default has, from the first of the named fields that exists."""
     wanted = np.asarray(default)
     name = next((name for name in names if name in fields), None)
     if name is None:
@@ -241,7 +242,7 @@ def _whole(
 
 
 def _is_true(fields: Mapping[str, str], *names: str, default: str = "False") -> bool:
-    """Whether the field says so by the first of its names that is there."""
+    """The truth value of the first of the named fields that exists."""
     said = next((fields[name] for name in names if name in fields), default)
     if said.lower() not in ("true", "false", "1", "0"):
         raise InvalidInput(f"MetaImage: {names[0]} must be True or False")

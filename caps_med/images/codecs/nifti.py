@@ -1,10 +1,10 @@
-"""NIfTI-1 and -2 in one file, .nii or .nii.gz, or a pair: of a path `x.hdr` the file `x.img` beside
-it is read, of a zip what is in it.
+"""NIfTI-1 and -2 in one file, .nii or .nii.gz, or a pair: for a path `x.hdr` the file `x.img`
+beside it is read, for a zip the file in it.
 
-Of the two affines the sform wins where its code is above 0, then the qform; with neither, the
-voxel sizes alone. A warning says when both are set and disagree, or neither is. Lengths in
+Of the two affines the sform wins if its code is above 0, then the qform; with neither, only the
+voxel sizes are used. A warning says when both are set and disagree, or neither is set. Lengths in
 metres or micrometres become millimetres. Header extensions are dropped: they may hold anything,
-a patient's DICOM tags included.
+including a patient's DICOM tags.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
 
 
 def detached(data: bytes) -> str | None:
-    """Empty of the header of a pair, which names no other file; None of one with its voxels."""
+    """Empty for the header of a pair, which names no other file; None if voxels follow it."""
     start = _start(data)
     return "" if nifti_header.recognises(start) and nifti_header.is_detached(start) else None
 
 
 def attached(header: bytes, voxels: bytes) -> bytes:
-    """The content of one file, from a header in a file of its own and its voxels."""
+    """The content of a single file, from a detached header and its voxels."""
     start = nifti_header.attached(_start(header))
     if voxels.startswith(GZIP_MAGIC):
         start = gzip.compress(start, mtime=0)  # members of one stream
@@ -109,9 +109,9 @@ def has_one_member(data: bytes, header: Nifti1Header) -> bool:
 def encode(image: MedicalImage) -> bytes:
     """One .nii file, not compressed.
 
-    An image that came from NIfTI keeps its header: version, byte order, form codes, units. What
-    described the old voxels (slope, display range) is reset. K channels become the fourth axis. The
-    intent of label maps is "label", that of other images is not.
+    An image that came from NIfTI keeps its header: version, byte order, form codes, units. Fields
+    that described the old voxels (slope, display range) are reset. K channels become the fourth
+    axis. The intent of label maps is "label", that of other images is not.
     A picture becomes a volume of one axial slice, which display software shows the same way up.
     """
     grid, affine = _grid(image)
@@ -140,7 +140,7 @@ def _checked(data: bytes, limits: Limits) -> tuple[bytes, CheckedHeader]:
 
 
 def affine_of(header: Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tuple[str, ...]]:
-    """The affine in millimetres that a header has for voxels `[X, Y, Z]`, and what is unsure."""
+    """The affine in millimetres in a header for voxels `[X, Y, Z]`, and doubts about it."""
     warnings: tuple[str, ...] = ()
     if header["sform_code"] > 0:
         affine = header.get_sform()

@@ -1,4 +1,4 @@
-"""The header of a NIfTI file: nibabel reads it, what it promises is checked here.
+"""The header of a NIfTI file: nibabel reads it, its claims are checked here.
 
 Fields: nifti1.h (2007) and nifti2.h (2011), https://nifti.nimh.nih.gov.
 """
@@ -31,10 +31,10 @@ _LINE_ENDS = [13, 10, 26, 10]  # what NIfTI-2 has after its magic, to notice tra
 
 @dataclass(frozen=True)
 class CheckedHeader:
-    """A header, and where it says that the voxels lie: `shape` [X, Y, Z] of `dtype` from `offset`.
+    """A header, and the voxels that it describes: `shape` [X, Y, Z] of `dtype` from `offset`.
 
-    `channels` such volumes follow each other. `dtype` has the byte order of the file. Where a file
-    gives no size of its voxels (0), `fields` has 1 and `unsized` is true; an axis of one voxel
+    `channels` such volumes follow each other. `dtype` has the byte order of the file. If a file
+    gives no voxel size (0), `fields` has 1 and `unsized` is true; an axis of one voxel
     needs none.
     """
 
@@ -52,7 +52,7 @@ class CheckedHeader:
 
 
 def recognises(data: bytes) -> bool:
-    """Whether `data` begins like a NIfTI header, of a pair or Analyze file included."""
+    """Whether `data` begins like a NIfTI header, including those of pairs and Analyze files."""
     return int.from_bytes(data[:4], _byte_order(data)) in _SIZES
 
 
@@ -87,7 +87,7 @@ def is_detached(data: bytes) -> bool:
 
 
 def attached(data: bytes) -> bytes:
-    """What precedes the file of the voxels in one file of both, from the header of a pair."""
+    """The bytes that precede the voxels in a single file, from the header of a pair."""
     fields = _fields(data)
     single = type(fields)(endianness=fields.endianness)
     fields["magic"] = single["magic"]
@@ -96,7 +96,7 @@ def attached(data: bytes) -> bytes:
 
 
 def _check_scaling(fields: Nifti1Header) -> None:
-    """nibabel takes a slope of NaN for none; a slope of 0 is none by the standard."""
+    """nibabel ignores a slope of NaN; by the standard a slope of 0 means no scaling."""
     slope, intercept = float(fields["scl_slope"]), float(fields["scl_inter"])
     if slope != 0 and not (math.isfinite(slope) and math.isfinite(intercept)):
         raise InvalidInput(
@@ -139,7 +139,7 @@ def _check_magic(fields: Nifti1Header) -> None:
 
 
 def _shape(dims: list[int]) -> tuple[tuple[int, int, int], int]:
-    """Voxels along X, Y and Z, and channels along the fourth axis (of vectors, the fifth)."""
+    """Voxels along X, Y and Z, and channels along the fourth axis (fifth for vectors)."""
     sizes = dims[1 : dims[0] + 1]
     if not 2 <= dims[0] <= 7 or min(sizes) < 1:
         raise InvalidInput(f"NIfTI: dim must be 2 to 7 sizes of at least 1, got {dims}")

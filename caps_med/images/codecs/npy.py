@@ -35,7 +35,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
 
 
 def decode_one(data: bytes, kind: Kind, limits: Limits, index: int) -> MedicalImage:
-    """Picture `index` of a stack `[N, H, W]` or `[N, H, W, 3]`; of a single picture the first."""
+    """Picture `index` of a stack `[N, H, W]` or `[N, H, W, 3]`; 0 for a single picture."""
     number = count(data, limits)
     if not 0 <= index < number:
         raise InvalidInput(f"npy: no picture {index} in a stack of {number}")
@@ -61,7 +61,7 @@ def array_of(data: bytes, limits: Limits) -> Array:
     """The array of a .npy file, of any shape, in native byte order and C order.
 
     Raises:
-        UnsupportedFormat: it holds no real numbers. InvalidInput: it is cut or broken.
+        UnsupportedFormat: it holds no real numbers. InvalidInput: it is truncated or corrupt.
         InputTooLarge: it is over `limits`.
     """
     shape, fortran, dtype, offset = _check(data, limits)
@@ -105,7 +105,7 @@ def _check(data: bytes, limits: Limits) -> tuple[tuple[int, ...], bool, np.dtype
 
 
 def encode(image: MedicalImage) -> bytes:
-    """`[*S]` of one channel, `[H, W, 3]` of an RGB picture, else `[C, *S]`; the dtype is kept."""
+    """`[*S]` for one channel, `[H, W, 3]` for RGB pictures, else `[C, *S]`; the dtype is kept."""
     array = image.array
     if len(array) == 1:
         array = array[0]

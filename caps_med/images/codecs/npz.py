@@ -1,9 +1,9 @@
-"""NumPy arrays in .npz: the image, and its affine where it has one.
+"""NumPy arrays in .npz: the image, and its affine if it has one.
 
-The image is the array `image` (of label maps `labels`), or the only one beside `affine` `[4, 4]`
+The image is the array `image` (for label maps `labels`), or the only one besides `affine` `[4, 4]`
 (voxel indices to millimetres, RAS+). With `affine` it is `[C, *S]`, as this module writes it, or
-`[X, Y, Z]`, which a picture is not whose affine is the identity; without, it means what it would
-mean in a .npy file.
+`[X, Y, Z]` if the affine is not the identity, which pictures have; without, it is interpreted as in
+a .npy file.
 """
 
 from __future__ import annotations

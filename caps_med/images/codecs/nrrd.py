@@ -1,9 +1,9 @@
 """NRRD in one file (.nrrd), raw or gzip. Fields: https://teem.sourceforge.net/nrrd/format.html.
 
-Voxels in another file are refused in what comes as bytes: the name in it is a stranger's. Of a path
-`x.nhdr` the file `x.raw` or `x.raw.gz` beside it is read, and no other; of a zip what is in it.
-Of key/value pairs only the names of 3D Slicer's segments are read, for label maps: others may hold
-anything, a patient's DICOM tags included.
+A header received as bytes may not refer to voxels in another file, because its file name is not
+trusted. For a path `x.nhdr` only the file `x.raw` or `x.raw.gz` beside it is read; for a zip, a
+file in it. Of the key/value pairs only the names of 3D Slicer's segments are read, for label maps:
+others may hold anything, including a patient's DICOM tags.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ _OF_CHANNELS = (
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
-    """Two axes of space are a picture (columns, rows), three a volume; one more is its channels.
+    """Two spatial axes are a picture (columns, rows), three a volume; one more is its channels.
 
-    So is a fourth axis of space of one time point, as ITK writes it.
+    The same holds for a fourth spatial axis with one time point, as ITK writes it.
     """
     fields, start, names = _header(data)
     zipped = _is_zipped(fields)
@@ -139,13 +139,13 @@ def detached(header: bytes) -> str | None:
 
 
 def attached(header: bytes, voxels: bytes) -> bytes:
-    """The content of one file, from a header in a file of its own and its voxels."""
+    """The content of a single file, from a detached header and its voxels."""
     fields = _DETACHED.sub(b"", _fields_of(header))
     return fields.rstrip(b"\r\n") + b"\n\n" + voxels
 
 
 def _fields_of(header: bytes) -> bytes:
-    """The header up to its empty line, which that in a file of its own may lack."""
+    """The header up to its empty line, which a detached header may lack."""
     head = header[:_MAX_HEADER]
     end = _END.search(head)
     return head[: end.start()] if end else head
@@ -179,7 +179,7 @@ def _vector(values: Array) -> str:
 
 
 def _header(data: bytes) -> tuple[Mapping[str, Any], int, dict[int, str]]:
-    """The fields that are used, as pynrrd reads them, where the voxels begin, and names of ids."""
+    """The used fields, as pynrrd reads them, the start of the voxels, and names of ids."""
     if detached(data) is not None:
         raise InvalidInput(
             "NRRD: its voxels lie in another file (data file), which is not opened: save it as one "
@@ -215,7 +215,7 @@ def _parted(line: str) -> tuple[str, str, str]:
 
 
 def _sizes(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], int | None]:
-    """The sizes, and which axis is that of the channels."""
+    """The sizes, and the axis of the channels."""
     sizes = tuple(int(size) for size in _required(fields, "sizes"))
     if _required(fields, "dimension") != len(sizes) or min(sizes, default=0) < 1:
         raise InvalidInput("NRRD: sizes must be as many as dimension, each at least 1")
@@ -248,7 +248,7 @@ def _without_direction(fields: Mapping[str, Any]) -> set[int]:
 
 
 def _without(values: Sequence[T], axis: int | None) -> tuple[T, ...]:
-    """Those of the axes of space."""
+    """The values for the spatial axes."""
     return tuple(value for at, value in enumerate(values) if at != axis)
 
 
@@ -282,7 +282,7 @@ def _voxels(zipped: bool, data: bytes, start: int, size: int) -> bytes:
 
 
 def _affine(fields: Mapping[str, Any], channels: int | None) -> tuple[Array, tuple[str, ...]]:
-    """The affine of a volume, from what is said of its axes but that of the channels."""
+    """The affine of a volume, from the fields of all axes except that of the channels."""
     affine = np.eye(4)
     if "space directions" not in fields:
         scale, notes = _millimetres("units", _without(fields.get("units", ()), channels))
@@ -305,9 +305,9 @@ def _affine(fields: Mapping[str, Any], channels: int | None) -> tuple[Array, tup
 
 
 def _without_time(fields: Mapping[str, Any], channels: int | None) -> Mapping[str, Any]:
-    """The fields without the last coordinate of a space that has time, too.
+    """The fields without the last coordinate of a space that includes time.
 
-    ITK names no such space, and writes it in its own coordinates.
+    ITK does not name such a space, and writes its own coordinates.
     """
     steps = np.asarray(_without(fields.get("space directions", ()), channels), np.float64)
     if steps.shape != (3, 4) or steps[:, 3].any():
@@ -319,7 +319,7 @@ def _without_time(fields: Mapping[str, Any], channels: int | None) -> Mapping[st
 
 
 def _plane(fields: Mapping[str, Any], channels: int | None) -> Array | None:
-    """Where the pixels of a picture lie in their plane; None of one that lies in space."""
+    """The position of a picture's pixels in their plane; None for one that lies in space."""
     if "space directions" in fields:
         steps = np.asarray(_without(fields["space directions"], channels), np.float64).T
         origin, units = fields.get("space origin", (0.0, 0.0)), fields.get("space units", ())
@@ -335,7 +335,7 @@ def _plane(fields: Mapping[str, Any], channels: int | None) -> Array | None:
 
 
 def _millimetres(name: str, units: Sequence[str], axes: int = 3) -> tuple[Array, tuple[str, ...]]:
-    """Millimetres of the unit of each axis, 1 of one that is not known, and a note about that."""
+    """Each axis' unit in millimetres, 1 if unknown, and a note about this."""
     given = [unit.strip().lower() for unit in units]
     if any(given) and len(given) != axes:
         raise InvalidInput(f"NRRD: {name} must be those of {_NUMBERS[axes]} axes")
@@ -347,7 +347,7 @@ def _millimetres(name: str, units: Sequence[str], axes: int = 3) -> tuple[Array,
 def _three(
     fields: Mapping[str, Any], name: str, shape: tuple[int, ...], channels: int | None = None
 ) -> Array:
-    """A field of each axis of space."""
+    """A field with one entry per spatial axis."""
     found = np.asarray(_without(fields[name], channels))
     if found.shape != shape:
         raise InvalidInput(f"NRRD: {name} must be those of three axes in three dimensions")

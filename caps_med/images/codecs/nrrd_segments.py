@@ -18,7 +18,7 @@ _UNPRINTABLE = re.compile(r"[\\\x00-\x1f\x7f]+")
 
 
 def segment_fields(image: MedicalImage) -> list[str]:
-    """Lines of the header that describe each label but the background as a segment.
+    """Lines of the header that describe each label except the background as a segment.
 
     Args:
         image: a label map `[1, X, Y, Z]` with names.

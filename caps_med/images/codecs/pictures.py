@@ -1,4 +1,4 @@
-"""What PNG, JPEG, BMP and TIFF share, and Pillow's modes as `[C, H, W]` and back."""
+"""Common code of PNG, JPEG, BMP and TIFF: Pillow's modes as `[C, H, W]` and back."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _HALF_LEVEL = 0.4 / 255
 
 
 def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int) -> MedicalImage:
-    """A picture `[1, H, W]` or `[3, H, W]` from Pillow's format `name`, upright as its tags say.
+    """A picture `[1, H, W]` or `[3, H, W]` from Pillow's format `name`, upright by its tags.
 
-    Transparency is laid over black, with a warning where it was not fully opaque.
+    Transparency is blended over black, with a warning if it was not fully opaque.
 
     Args:
         data: a file whose size, length and checksums were checked.
-        name: the one format that Pillow may try.
-        kind: of "labels" the palette indices and the ids of 1, 2 or 4 bits are kept.
-        limits: checked once more with the size that Pillow sees, in case it reads a header
-            otherwise.
-        bits: of one sample, at most 8.
+        name: the only format that Pillow may try.
+        kind: "labels" keeps palette indices and the ids of 1, 2 or 4 bits.
+        limits: checked again with the size that Pillow sees, in case it reads a header
+            differently.
+        bits: bits of one sample, at most 8.
     """
     with decoding(name), Image.open(io.BytesIO(data), formats=[name]) as picture:
         limits.check_array((picture.height, picture.width))
@@ -42,7 +42,7 @@ def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int
 
 
 def turned(array: Array, orientation: object) -> Array:
-    """Channels `[C, H, W]` turned as an Orientation tag of 1 to 8 says (TIFF 6.0, p. 36)."""
+    """Channels `[C, H, W]` turned by an Orientation tag of 1 to 8 (TIFF 6.0, p. 36)."""
     if orientation in (5, 6, 7, 8):
         array = array.swapaxes(1, 2)
     if orientation in (3, 4, 7, 8):
@@ -52,7 +52,7 @@ def turned(array: Array, orientation: object) -> Array:
 
 @contextmanager
 def decoding(name: str) -> Iterator[None]:
-    """Failures of a decoder as this library's errors; decoders raise nearly every type."""
+    """Turn errors of a decoder, which may have nearly any type, into this library's errors."""
     try:
         yield
     except CapsMedError:
@@ -66,7 +66,7 @@ def decoding(name: str) -> Iterator[None]:
 
 
 def from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> MedicalImage:
-    """What `decode_picture` makes of a picture that is loaded and upright."""
+    """The result of `decode_picture` for a picture that is loaded and upright."""
     if kind == "labels" and picture.mode in ("P", "1"):
         ids = np.asarray(picture).astype(np.uint8)
         colours = picture.getpalette() if picture.mode == "P" else None
@@ -90,7 +90,7 @@ def is_grey(palette: Array) -> bool:
 
 
 def transparency(name: str, kind: Kind) -> tuple[str, ...]:
-    """The warning about a picture that is not opaque, which a label map must be."""
+    """The warning about a picture that is not opaque; a label map must be opaque."""
     if kind == "labels":
         raise InvalidInput(
             f"{name.upper()}: a label map cannot be transparent: save it without alpha"
@@ -99,10 +99,10 @@ def transparency(name: str, kind: Kind) -> tuple[str, ...]:
 
 
 def over_black(colours: Array, alpha: Array, top: float) -> Array:
-    """Colours `[C, H, W]` laid over black, in their own type.
+    """Colours `[C, H, W]` blended over black, in their own type.
 
     Args:
-        alpha: `[H, W]`, from 0, which is not seen, to `top`.
+        alpha: `[H, W]`, from 0, which is invisible, to `top`.
     """
     laid = colours * (alpha / top)
     return (laid if colours.dtype.kind == "f" else np.rint(laid)).astype(colours.dtype)
@@ -128,7 +128,7 @@ def plane_of(image: MedicalImage, name: str) -> Array:
     """The pixels `[H, W]` or `[H, W, 3]` of a picture, for the writer of format `name`.
 
     Raises:
-        UnsupportedFormat: a volume, or channels that are no colours.
+        UnsupportedFormat: a volume, or channels that are not colours.
     """
     if image.spatial_dims != 2:
         raise UnsupportedFormat(
@@ -160,7 +160,7 @@ def checked_uint8(plane: Array, name: str) -> Array:
 
 
 def to_bytes(picture: Image.Image, name: str, **options: object) -> bytes:
-    """The bytes of Pillow's format `name`."""
+    """The bytes in Pillow's format `name`."""
     file = io.BytesIO()
     picture.save(file, format=name, **options)
     return file.getvalue()

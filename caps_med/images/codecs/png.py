@@ -1,6 +1,6 @@
-"""PNG: grey of 1 to 16 bits, RGB of 8 and 16 bits, palette. Chunks: https://www.w3.org/TR/png-3/.
+"""PNG: grey with 1 to 16 bits, RGB with 8 and 16, palette. Chunks: https://www.w3.org/TR/png-3/.
 
-Of 16 bits pixels are read, and colours written, by libpng: Pillow keeps 8 of them.
+16-bit pixels are read, and 16-bit colours written, with libpng: Pillow keeps only 8 bits.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Header(NamedTuple):
 
     @property
     def passes(self) -> list[_Pass]:
-        """Those that hold any pixels, in their order; one of a picture that is not interlaced."""
+        """The passes that hold any pixels, in order; one if a picture is not interlaced."""
         found = []
         for left, top, across, down in _PASSES if self.interlaced else ((0, 0, 1, 1),):
             columns, rows = -(-(self.width - left) // across), -(-(self.height - top) // down)
@@ -96,9 +96,9 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
 
 
 def encode(image: MedicalImage) -> bytes:
-    """Label maps of up to 256 ids as palette pictures, of more as 16-bit grey.
+    """Label maps with up to 256 ids as palette pictures, with more as 16-bit grey.
 
-    Of images uint16 stays 16 bits, grey or RGB; all else becomes 8 bits, see `checked_uint8`.
+    For images uint16 stays 16 bits, grey or RGB; all else becomes 8 bits, see `checked_uint8`.
     """
     plane = plane_of(image, "png")
     if image.kind == "labels":
@@ -141,7 +141,7 @@ def _samples(chunks: Iterable[tuple[bytes, bytes | memoryview]]) -> Array:
 
 
 def _interlaced_samples(header: _Header, chunks: _Chunks) -> Array:
-    """`[H, W, C]`, pass by pass (PNG, chapter 8): libpng would print that it is asked for all."""
+    """`[H, W, C]`, pass by pass (PNG, chapter 8): libpng would print a warning otherwise."""
     content = b"".join(body for name, body in chunks if name == b"IDAT")
     stream = zlib.decompressobj()
     before = [chunk for chunk in chunks[1:] if chunk[0] == b"tRNS"]
@@ -160,7 +160,7 @@ def _interlaced_samples(header: _Header, chunks: _Chunks) -> Array:
 
 
 def _orientation(chunks: _Chunks) -> object:
-    """How the picture is turned, by EXIF or XMP: what Pillow finds in it, of one pixel."""
+    """The orientation from EXIF or XMP, as Pillow finds it in a copy with one pixel."""
     header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
     beside = [chunk for chunk in chunks if chunk[0] not in (*_OF_PIXELS, b"PLTE")]
     pixel = [(b"IDAT", zlib.compress(bytes(2))), (b"IEND", b"")]

@@ -19,14 +19,14 @@ _BY_CONTENT = (dicom.CODEC, *(codec for codec in CODECS.values() if codec is not
 
 
 def codec_of_name(name: str) -> Codec:
-    """The codec of a format's name, `UnsupportedFormat` if there is none."""
+    """The codec with a format's name; raises `UnsupportedFormat` if there is none."""
     if name not in CODECS:
         raise UnsupportedFormat(f"format must be one of {', '.join(CODECS)}, got {name!r}")
     return CODECS[name]
 
 
 def names_beside(name: str) -> tuple[str, ...]:
-    """The files that belong to an image file, if they exist: to `x.mhd` `x.raw` and `x.zraw`."""
+    """The files that belong to an image file, if they exist: `x.raw` and `x.zraw` to `x.mhd`."""
     beside = chain(*(codec.beside.items() for codec in CODECS.values()))
     found = ((suffix, ends) for suffix, ends in beside if name.lower().endswith(suffix))
     return tuple(name[: -len(suffix)] + end for suffix, ends in found for end in ends)
@@ -50,7 +50,7 @@ def codec_of_content(data: bytes) -> Codec:
 
 
 def codec_of_path(path: Path) -> Codec:
-    """The codec of a file name's suffix, for writing; `UnsupportedFormat` if there is none."""
+    """The codec for a file name's suffix, to write; raises `UnsupportedFormat` if there is none."""
     for codec in CODECS.values():
         if path.name.lower().endswith(codec.suffixes):
             return codec

@@ -1,4 +1,4 @@
-"""Lengths that headers promise; gzip and raw deflate streams, inflated up to a bound."""
+"""Check lengths that headers promise; inflate gzip and raw deflate streams up to a bound."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def peek_raw(data: bytes, size: int) -> bytes:
 
 
 def check_length(name: str, promised: int, found: int) -> None:
-    """Refuse a file whose header promises another number of bytes than it has."""
+    """Reject a file whose header promises a different number of bytes than it has."""
     if promised != found:
         raise InvalidInput(
             f"{name}: the header describes {promised} bytes, the file has {found}: it is cut or "
@@ -36,7 +36,7 @@ def check_length(name: str, promised: int, found: int) -> None:
 
 
 def check_ratio(name: str, promised: int, compressed: int) -> None:
-    """Refuse a header that promises more bytes than `compressed` bytes of deflate can hold."""
+    """Reject a header that promises more bytes than `compressed` bytes of deflate can hold."""
     if promised > _DEFLATE_RATIO * compressed:
         raise InvalidInput(
             f"{name}: the header describes {promised} bytes, {compressed} bytes of gzip cannot "
@@ -92,11 +92,11 @@ def inflate_zlib(name: str, data: bytes, size: int) -> bytes:
 def inflate_raw(name: str, data: bytes, most: int) -> bytes:
     """The content of one raw deflate stream of at most `most` bytes.
 
-    After it may follow the checksum and size that end a gzip stream, if they are right, and zeros.
+    It may be followed by the checksum and size that end a gzip stream, if correct, and by zeros.
 
     Raises:
-        InputTooLarge: there is more.
-        InvalidInput: the stream is cut or broken.
+        InputTooLarge: there are more bytes.
+        InvalidInput: the stream is truncated or corrupt.
     """
     stream = zlib.decompressobj(wbits=-15)
     content = _decompress(stream, data, most + 1)

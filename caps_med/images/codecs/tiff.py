@@ -1,10 +1,10 @@
-"""TIFF and BigTIFF, OME-TIFF and ImageJ's included: integers and floats; grey, RGB or channels.
+"""TIFF and BigTIFF, including OME-TIFF and ImageJ's: integers and floats; grey, RGB or channels.
 
 One page is a picture; so are pages that ImageJ or OME call the channels of one. Other grey pages
 of one size are a volume `[C, X, Y, Z]`: columns, rows, pages; rows run to Posterior and columns to
-Left, so that it is shown as the pages are. Its voxels have the size that OME or ImageJ say, else
-1 mm. Of a picture in several sizes, as of a whole slide, the largest is read
-(`caps_med.images.codecs.tiff_pyramid`). A volume that lies otherwise is not written.
+Left, so that it is displayed like the pages. Its voxels have the size given by OME or ImageJ, or
+otherwise 1 mm. If a picture is stored in several sizes, like a whole slide, the largest is read
+(`caps_med.images.codecs.tiff_pyramid`). A volume with any other orientation is not written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
 
 
 def decode_one(data: bytes, kind: Kind, limits: Limits, index: int) -> MedicalImage:
-    """The picture on page `index`, counted from 0, or one of its smaller sizes in the one page."""
+    """The picture on page `index`, counted from 0, or one of the sizes in a single page."""
     with opened(io.BytesIO(data), limits) as pages:
         if pages.count == 1 and (pyramid := pyramid_of(pages)):
             return pyramid.read(pages, index, kind)
@@ -48,20 +48,20 @@ def decode_one(data: bytes, kind: Kind, limits: Limits, index: int) -> MedicalIm
 
 
 def count(data: bytes, limits: Limits) -> int:
-    """The number of pages, or of the sizes in the one page."""
+    """The number of pages, or of the sizes in a single page."""
     with opened(io.BytesIO(data), limits) as pages:
         pyramid = pyramid_of(pages) if pages.count == 1 else None
         return len(pyramid.sizes) if pyramid else pages.count
 
 
 def encode(image: MedicalImage) -> bytes:
-    """Uncompressed, dtype kept; a volume of voxels that are not 1 mm, or of channels, as OME-TIFF.
+    """Uncompressed, dtype kept; OME-TIFF for volumes with channels or voxels other than 1 mm.
 
-    Channels of a picture that are no colours are planes of one page; pages of an OME-TIFF, if they
-    are more than a page may have.
+    Channels of a picture that are not colours are planes of one page, or pages of an OME-TIFF if
+    there are more than a page may have.
 
     Raises:
-        UnsupportedFormat: a volume that does not lie as TIFF's do, whose geometry would be lost.
+        UnsupportedFormat: a volume oriented unlike a TIFF, whose geometry would be lost.
     """
     channels = len(image.array)
     if image.spatial_dims == 2 and channels in (1, 3):
@@ -84,7 +84,7 @@ def encode(image: MedicalImage) -> bytes:
 
 
 def _channels(array: Array) -> bytes:
-    """A picture of other channels than grey or RGB."""
+    """A picture with channels other than grey or RGB."""
     if len(array) > MAX_CHANNELS:
         return _ome(array, "CYX", ())
     plain = (0,) * (len(array) - 1)  # none of them is alpha
@@ -101,11 +101,11 @@ def _written(planes: Array, **options: object) -> bytes:
 
 
 def _ome(planes: Array, axes: str, spacing: tuple[float, ...]) -> bytes:
-    """Pages with OME's metadata; its identifier follows from the content, not from clock and host.
+    """Pages with OME's metadata, whose identifier depends on the content, not on clock and host.
 
     Args:
         axes: of the planes, such as "CZYX".
-        spacing: of a volume, along X, Y and Z.
+        spacing: for a volume, along X, Y and Z.
     """
     from tifffile import OmeXmlError
 

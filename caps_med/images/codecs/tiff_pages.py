@@ -64,13 +64,13 @@ class Form:
 
 @dataclass(frozen=True)
 class Outline:
-    """What a page says of itself.
+    """What a page says about itself.
 
     Attributes:
-        height, width: its size; of a hostile file any number.
+        height, width: its size; in a hostile file any number.
         samples: of each pixel.
-        reduced: whether it says that it is another picture of the file with fewer pixels.
-        tiled: whether its pixels lie in tiles.
+        reduced: whether it is marked as a smaller version of another picture in the file.
+        tiled: whether its pixels are stored in tiles.
     """
 
     height: int
@@ -86,7 +86,7 @@ class Pages:
     Args:
         tif: the file.
         count: how many pages `directories` found in it.
-        limits: on each page.
+        limits: for each page.
         directories: of the same file.
     """
 
@@ -97,12 +97,12 @@ class Pages:
         self.count = count
 
     def outline(self, index: int) -> Outline:
-        """What page `index` says of itself; nothing is checked."""
+        """What page `index` says about itself; nothing is checked."""
         return _outline(self._tif.pages[index])
 
     @cached_property
     def parts(self) -> tuple[Outline, ...]:
-        """The directories that belong to the first page alone (SubIFDs), such as smaller sizes."""
+        """The directories that belong to the first page (SubIFDs), such as smaller sizes."""
         return tuple(_outline(page) for page in self._parts)
 
     @cached_property
@@ -125,12 +125,12 @@ class Pages:
 
     @property
     def resolution(self) -> tuple[float, float]:
-        """Pixels along x and along y in one unit; 0 where the first page does not say."""
+        """Pixels per unit along x and y; 0 if the first page does not say."""
         across, down = (_ratio(self._tif.pages[0].tags.valueof(tag)) for tag in (282, 283))
         return across, down
 
     def form(self, index: int) -> Form:
-        """What page `index` holds, checked."""
+        """The form of page `index`, checked."""
         page = self._page(index)
         return Form(
             page.imagelength, page.imagewidth, page.samplesperpixel, str(page.dtype),
@@ -142,7 +142,7 @@ class Pages:
         return _picture(self._page(index), kind)
 
     def read_part(self, index: int, kind: Kind) -> MedicalImage:
-        """The picture in part `index` of the first page, as `read`."""
+        """The picture in part `index` of the first page, like `read`."""
         page = self._parts[index]
         _check_page(page, self._limits)
         return _picture(page, kind)
@@ -158,7 +158,7 @@ def opened(file: BinaryIO, limits: Limits, most: int | None = None) -> Iterator[
     """The first `most` pages of `file`; None for all of them.
 
     Raises:
-        InvalidInput, InputTooLarge, UnsupportedFormat: also for what goes wrong inside.
+        InvalidInput, InputTooLarge, UnsupportedFormat: also for errors inside the block.
     """
     import tifffile
 
@@ -174,7 +174,7 @@ def opened(file: BinaryIO, limits: Limits, most: int | None = None) -> Iterator[
 
 
 def directories(file: BinaryIO) -> Iterator[int]:
-    """Where the directories of the pages lie; each is checked before the next is looked for.
+    """The offsets of the pages' directories; each is checked before the next is looked up.
 
     Raises:
         InvalidInput: a directory lies outside the file, leads back, or its tags overlap.
@@ -195,7 +195,7 @@ def directories(file: BinaryIO) -> Iterator[int]:
 
 
 class _Directories:
-    """Checks directories of a file; all that were checked may hold no more than twice the file."""
+    """Checks directories of a file; together they may hold no more than twice the file's size."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._size, self._held = file, file.seek(0, 2), 0
@@ -208,11 +208,11 @@ class _Directories:
 
     @property
     def first(self) -> int:
-        """Where the first directory lies."""
+        """The offset of the first directory."""
         return _number(self._file, 8 if self._big else 4, self._order + self._pointer)
 
     def check(self, position: int) -> int:
-        """Check the directory at that place; where the next one lies, 0 after the last."""
+        """Check the directory at that offset; returns that of the next one, 0 after the last."""
         width = struct.calcsize(self._order + self._row)
         count = _number(self._file, position, self._order + self._counter)
         if count > _MAX_TAGS:
@@ -299,7 +299,7 @@ def _check_segments(page: Any, segment: tuple[int, int]) -> None:  # noqa: ANN40
 
 
 def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
-    """A picture `[C, H, W]`, upright, without transparency; of labels C is 1 or 3."""
+    """A picture `[C, H, W]`, upright, without transparency; for labels C is 1 or 3."""
     samples = page.asarray(maxworkers=1, squeeze=False)[:, 0]  # [planes, H, W, samples]
     array = np.moveaxis(samples, -1, 1).reshape(page.samplesperpixel, *samples.shape[1:3])
     array = turned(array, page.tags.valueof(_ORIENTATION, 1))
@@ -328,10 +328,10 @@ def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
 
 
 def _levels(array: Array, page: Any, kind: Kind) -> Array:  # noqa: ANN401
-    """Samples of which more is brighter; images of 1, 2 or 4 bits fill 0..255.
+    """Samples that are brighter if larger; images with 1, 2 or 4 bits are scaled to 0..255.
 
-    Ids stay as they are stored, however bright they are shown: ImageJ saves masks that are black on
-    white, and tifffile bools, as samples in which white is 0, but what they mark is 255 or True.
+    Ids stay as stored, however bright they are displayed: ImageJ saves masks that are black on
+    white, and tifffile booleans, as samples in which white is 0, but marked pixels are 255 or True.
     """
     if kind == "labels":
         return array
@@ -347,7 +347,7 @@ def _levels(array: Array, page: Any, kind: Kind) -> Array:  # noqa: ANN401
 
 
 def _opaque(array: Array, page: Any, kind: Kind) -> tuple[Array, tuple[str, ...]]:  # noqa: ANN401
-    """The channels without alpha, laid over black."""
+    """The channels without alpha, blended over black."""
     if not page.extrasamples or page.extrasamples[-1] not in _ALPHAS or len(array) < 2:
         return array, ()
     colours, alpha = array[:-1], array[-1]

@@ -1,7 +1,7 @@
-"""A large picture in several sizes, as scanners of whole slides write it.
+"""A large picture in several sizes, as written by whole-slide scanners.
 
 OME-TIFF holds the smaller ones in directories of the first page (SubIFDs); others, such as Aperio's
-SVS, on the pages behind it, beside pictures of the slide's label and of the whole glass.
+SVS, on the pages after it, beside pictures of the slide's label and of the whole glass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Pyramid:
     """The sizes of one picture.
 
     Attributes:
-        sizes: by the number that chooses one, 0 the largest; of pages their own numbers.
+        sizes: by the number that selects one, with 0 for the largest; for pages, the page numbers.
         inside: whether the smaller ones are parts of the first page.
     """
 
@@ -31,10 +31,10 @@ class Pyramid:
     inside: bool
 
     def read(self, pages: Pages, index: int, kind: Kind) -> MedicalImage:
-        """The picture in the size of that number.
+        """The picture in the size with that number.
 
         Raises:
-            InvalidInput: there is none.
+            InvalidInput: there is no such size.
         """
         if index not in self.sizes:
             raise InvalidInput(f"TIFF: no size {index} of the picture: there are {self.listed()}")
@@ -43,7 +43,7 @@ class Pyramid:
         return pages.read(index, kind)
 
     def listed(self, limits: Limits | None = None) -> str:
-        """The sizes, those alone that are within `limits`."""
+        """The sizes; only those within `limits`."""
         found = []
         for index, (height, width) in self.sizes.items():
             try:
@@ -59,7 +59,7 @@ def read_full(pages: Pages, kind: Kind, limits: Limits) -> MedicalImage:
     """The picture on the first page, which is its full size.
 
     Raises:
-        InputTooLarge: it is over `limits`; the message names the smaller sizes that are not.
+        InputTooLarge: it is over `limits`; the message names the smaller sizes that fit.
     """
     try:
         return pages.read(0, kind)
@@ -74,7 +74,7 @@ def read_full(pages: Pages, kind: Kind, limits: Limits) -> MedicalImage:
 
 
 def pyramid_of(pages: Pages) -> Pyramid | None:
-    """The sizes of the one picture that the file holds; None if it holds something else."""
+    """The sizes of the only picture in the file; None if it holds something else."""
     first = pages.outline(0)
     if pages.count == 1:
         parts = [k for k, part in enumerate(pages.parts, start=1) if _is_smaller(part, first)]
@@ -100,7 +100,7 @@ def _pyramid(
 
 
 def _is_smaller(one: Outline, first: Outline) -> bool:
-    """Whether it has fewer pixels, in the same proportions."""
+    """Whether it has fewer pixels in the same proportions."""
     if not (0 < one.height < first.height and 0 < one.width < first.width):
         return False
     height = first.height * one.width / first.width

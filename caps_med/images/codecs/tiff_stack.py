@@ -1,7 +1,7 @@
-"""What OME-TIFF and ImageJ say of the pages of a file: slices, channels, time points, voxel sizes.
+"""The pages of a file as described by OME-TIFF and ImageJ: slices, channels, times, voxel sizes.
 
 OME: https://docs.openmicroscopy.org/ome-model/latest/ome-tiff/specification.html. Its text is not
-given to an XML parser, as strangers write it.
+given to an XML parser, because it is not trusted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _AXES = "XYCZT"
 
 @dataclass(frozen=True)
 class Stack:
-    """What OME or ImageJ say of the pages.
+    """The pages as described by OME or ImageJ.
 
     Attributes:
         slices: along the third axis.
-        channels: of each slice, beside those of each pixel.
+        channels: of each slice, in addition to those of each pixel.
         frames: time points.
         interleaved: whether the channels of a slice follow each other, or the slices of a channel.
-        spacing: of columns, rows and slices in mm; None where one of them is not known.
-        order: the page of each plane; empty where they follow each other.
+        spacing: of columns, rows and slices in mm; None if one of them is unknown.
+        order: the page of each plane; empty if they are in order.
     """
 
     slices: int = 1
@@ -43,15 +43,15 @@ class Stack:
 
     @property
     def planes(self) -> int:
-        """How many pages such a stack has."""
+        """The number of pages of such a stack."""
         return self.slices * self.channels * self.frames
 
 
 def described(pages: Pages) -> Stack:
-    """What the description of the first page says, as OME or ImageJ write it.
+    """The stack in the description of the first page, as written by OME or ImageJ.
 
     Raises:
-        UnsupportedFormat: it tells of several images, or of other planes than the file has.
+        UnsupportedFormat: it describes several images, or planes that the file does not have.
     """
     text = pages.description
     if text.startswith("ImageJ="):
@@ -110,7 +110,7 @@ def _of_ome(fields: Mapping[str, str], pages: Pages, parts: Sequence[str]) -> St
 
 
 def _pages_of(lengths: Mapping[str, int], pages: Pages, parts: Sequence[str]) -> tuple[int, ...]:
-    """The page of each plane, planes counted along the axes of `lengths`, the fastest first."""
+    """The page of each plane, with planes counted along the axes of `lengths`, fastest first."""
     order: dict[int, int] = {}
     for part in map(_attributes, parts):
         plane, step = 0, 1
@@ -145,12 +145,12 @@ def _known(*spacing: float) -> tuple[float, float, float] | None:
 
 
 def _whole(text: str | None) -> int:
-    """A number of at least 1, which is the default."""
+    """A number of at least 1; the default is 1."""
     return max(_index(text), 1)
 
 
 def _index(text: str | None) -> int:
-    """A number from 0 on, which is the default."""
+    """A number of at least 0; the default is 0."""
     return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text) else 0
 
 

@@ -1,4 +1,4 @@
-"""A zip of one image: a file of any format, or a header and its voxels, as .mhd and .raw are."""
+"""A zip of one image: a file of any format, or a header and its voxels, such as .mhd and .raw."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _COPIES = 2
 
 
 def unpacked(data: bytes, limits: Limits, admit: Callable[[int], None] | None = None) -> bytes:
-    """The content of the one image in a zip; anything else, as a zip of DICOM files, as it is.
+    """The content of the one image in a zip; anything else, such as a zip of DICOM, unchanged.
 
     Args:
-        admit: called with the bytes that its files take, before they are inflated; what it raises
-            leaves them packed.
+        admit: called with the size of its files in bytes before they are inflated; if it raises,
+            nothing is inflated.
 
     Raises:
-        InvalidInput: the zip is broken, or a header names voxels that are not in it.
-        UnsupportedFormat: its files are packed in a way that is not read.
+        InvalidInput: the zip is corrupt, or a header names voxels that are not in it.
+        UnsupportedFormat: the compression of its files is not supported.
         InputTooLarge: inflated, they are over `limits`.
     """
     if not zips.recognises(data) or npz.recognises(data):
@@ -53,7 +53,7 @@ def unpacked(data: bytes, limits: Limits, admit: Callable[[int], None] | None = 
 
 
 def _is_meant(member: zipfile.ZipInfo) -> bool:
-    """Whether it is a file, but for what macOS puts into a zip beside each."""
+    """Whether it is a file other than those that macOS adds beside each file in a zip."""
     path = PurePosixPath(member.filename)
     return not (member.is_dir() or path.name.startswith(".") or path.parts[:1] == ("__MACOSX",))
 

@@ -1,4 +1,4 @@
-"""What zips have in common, whatever lies in them."""
+"""Common code for zips, whatever their contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENTRY, _ENTRY_BYTES, _LEAST_BYTES = b"PK\1\2", 2**10, 2**20
 
 
 def is_bounded(member: zipfile.ZipInfo) -> bool:
-    """Whether a member can be inflated piece by piece: bzip2 and LZMA give a gigabyte at once."""
+    """Whether a member can be inflated piece by piece: bzip2 and LZMA may yield a GB at once."""
     return member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -36,11 +36,11 @@ def recognises(data: bytes) -> bool:
 
 
 def directory(file: IO[bytes], most: int) -> zipfile.ZipFile:
-    """A zip of at most `most` files and folders.
+    """A zip with at most `most` files and folders.
 
     Raises:
-        InputTooLarge: it has more, or their names take too much.
-        zipfile.BadZipFile: it is cut or broken; the module raises other errors as well.
+        InputTooLarge: it has more, or their names take too much space.
+        zipfile.BadZipFile: it is truncated or corrupt; the module raises other errors as well.
     """
     bounded = _Bounded(file, most)
     archive = zipfile.ZipFile(cast(IO[bytes], bounded))
@@ -50,11 +50,11 @@ def directory(file: IO[bytes], most: int) -> zipfile.ZipFile:
 
 @contextmanager
 def opened(data: bytes, most: int = MOST_ENTRIES) -> Iterator[zipfile.ZipFile]:
-    """A zip; what is wrong with it is one of this library's errors.
+    """A zip whose faults are raised as this library's errors.
 
     Raises:
-        InvalidInput: it is cut or broken.
-        InputTooLarge: there is too little memory; or as `directory`.
+        InvalidInput: it is truncated or corrupt.
+        InputTooLarge: there is too little memory; or as for `directory`.
     """
     try:
         with directory(io.BytesIO(data), most) as archive:
@@ -68,10 +68,10 @@ def opened(data: bytes, most: int = MOST_ENTRIES) -> Iterator[zipfile.ZipFile]:
 
 
 class _Bounded:
-    """A file of which `zipfile`, as it opens it, gets no directory over a bound.
+    """A file that does not let `zipfile` read a directory over a bound when opening it.
 
-    `zipfile` makes an object of each entry in the bytes of the directory that it has read, whatever
-    number of entries the zip says that it has; so what counts is what it reads.
+    `zipfile` makes an object for each entry in the directory bytes that it has read, whatever
+    number of entries the zip declares; therefore the bytes read are what counts.
 
     Attributes:
         opening: whether the bounds hold.
@@ -96,7 +96,7 @@ def member(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> Iterator[IO[bytes]
     """One file of a zip.
 
     Raises:
-        UnsupportedFormat: it is packed in a way that is not read.
+        UnsupportedFormat: its compression is not supported.
     """
     if not is_bounded(one) or is_encrypted(one):
         raise UnsupportedFormat(
@@ -107,6 +107,6 @@ def member(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> Iterator[IO[bytes]
 
 
 def content(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:
-    """The content of one file of a zip, of no more bytes than its directory says."""
+    """The content of one file of a zip, with no more bytes than its directory says."""
     with member(archive, one) as file:
         return read_at_most(file, one.file_size)
