@@ -1,4 +1,4 @@
-"""Image in, image out: segment, synthesize, classify, explore capsules."""
+"""Apply models to images: segment, synthesize, classify, explore capsules."""
 
 from caps_med.inference.classifier import Classification, Classifier
 from caps_med.inference.drawing import Drawing

@@ -1,4 +1,4 @@
-"""The base classes of what applies a network to images."""
+"""The base classes of objects that apply a network to images."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ONE_BY_ONE = ", or process several one by one (on the command line with --input)
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """An image as a network takes it.
+    """An image prepared as input of a network.
 
     Attributes:
         slices: ``[D, C, H, W]``; for a 3-D network those of the whole volume.
-        index: where the requested slice is among the D; None for the middle one.
-        warnings: what was decided about the image, and whether it is unlike those of the training.
+        index: position of the requested slice among the D; None for the middle one.
+        warnings: assumptions about the image, and differences from the training images.
     """
 
     slices: Tensor
@@ -67,12 +67,12 @@ class AppliedNetwork(ABC, Generic[N]):
 
     @abstractmethod
     def __call__(self, source: MedicalImage, /) -> Any:  # noqa: ANN401 - each task has its own
-        """What the model answers to an image or a label map."""
+        """The model's answer to an image or a label map."""
 
     @property
     @abstractmethod
     def channels(self) -> int:
-        """Number of channels that the input has."""
+        """Number of channels of the input."""
 
     @abstractmethod
     def try_out(self, size: Sequence[int]) -> None:
@@ -89,15 +89,15 @@ class ImageReader(AppliedNetwork[N]):
         """The image with the channels that the network needs.
 
         Raises:
-            InvalidInput: the network does not take it.
+            InvalidInput: the network cannot process it.
         """
 
     @abstractmethod
     def shown(self, image: MedicalImage, slice: int | None = None) -> Shown:
-        """What the network is shown of an image.
+        """The part of an image that the network is shown.
 
         Args:
-            slice: of a volume; None for the middle one.
+            slice: slice of a volume; None for the middle one.
 
         Raises:
             InvalidInput, InvalidParameter: as for a call.
@@ -105,7 +105,8 @@ class ImageReader(AppliedNetwork[N]):
 
     @abstractmethod
     def check_files(self, count: int) -> None:
-        """Check that an image may be given as `count` files, one per channel, before any is read.
+        """Check, before reading any file, that an image may be given as `count` files, one per
+        channel.
 
         Raises:
             InvalidInput: the network takes fewer channels.

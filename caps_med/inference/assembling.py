@@ -28,8 +28,8 @@ class Assembled:
 
     Attributes:
         labels: ``[1, *S]``, ids.
-        maps: those asked for, ``[K, *S]`` or ``[1, *S]``.
-        certainty: of the whole image; None where the probabilities are kept, from which it follows.
+        maps: the requested maps, ``[K, *S]`` or ``[1, *S]``.
+        certainty: for the whole image; None if the probabilities are kept, from which it follows.
     """
 
     labels: NDArray[np.integer]
@@ -76,7 +76,7 @@ def assembled(
 
 
 def _tiles(parts: Iterable[tuple[slice, Tensor]]) -> Iterator[tuple[Place, Tensor]]:
-    """Parts ``[d, K, H, W]`` in pieces whose intermediate results stay in the cache."""
+    """Split parts ``[d, K, H, W]`` into pieces whose intermediate results stay in the cache."""
     for at, part in parts:
         depth, _, height, width = part.shape
         for z in blocks((depth, height, width)):
@@ -87,7 +87,7 @@ def _tiles(parts: Iterable[tuple[slice, Tensor]]) -> Iterator[tuple[Place, Tenso
 
 @dataclass
 class _Filled:
-    """An array in the voxels of an image, which is filled slice by slice."""
+    """An array on the voxels of an image, filled slice by slice."""
 
     stack: SliceStack
     dtype: DTypeLike
@@ -95,7 +95,7 @@ class _Filled:
     _slices: NDArray[Any] | None = field(default=None, init=False)
 
     def put(self, place: Place, values: NDArray[Any]) -> None:
-        """Channels ``[K, d, rows, W]`` of a place."""
+        """Write channels ``[K, d, rows, W]`` at a place."""
         if self._slices is None:
             self.array, self._slices = self.stack.blank(len(values), self.dtype)
         z, rows = place

@@ -30,7 +30,7 @@ def capsule_montage(
         classes: names of the capsule types of the last layer, if it is among them.
 
     Returns:
-        An RGB picture. Lengths are shown from 0 to 1, or to the layer's maximum where that is
+        An RGB picture. Lengths are shown from 0 to 1, or to the layer's maximum if that is
         larger; the caption says so.
     """
     columns = max(lengths.shape[0] for lengths in layers.values())

@@ -24,14 +24,14 @@ def captioned(
 ) -> MedicalImage:
     """One RGB picture that shows pictures `[H, W, 3]` of one size.
 
-    Small ones are enlarged by a whole factor, pixel by pixel.
+    Small pictures are enlarged by an integer factor, pixel by pixel.
 
     Args:
-        rows: of pictures; shorter rows leave places empty.
-        row_names: to the left of each row.
-        column_names: above each column.
-        title: above all.
-        bar: below all.
+        rows: rows of pictures; shorter rows leave places empty.
+        row_names: shown to the left of each row.
+        column_names: shown above each column.
+        title: shown above all pictures.
+        bar: shown below all pictures.
     """
     height, width = rows[0][0].shape[:2]
     factor = max(1, min(-(-SMALLEST // min(height, width)), LARGEST // max(height, width)))

@@ -1,4 +1,4 @@
-"""The model card as a table, which notebooks show."""
+"""The model card as a table for notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How certain an answer is, in numbers that are accumulated part by part."""
+"""The certainty of an answer, in numbers that are accumulated part by part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Certainty:
     """Mean probability of each label and mean entropy, accumulated over parts of an image.
 
     Args:
-        labels: ids, in the order of the probabilities' channels; the first is the background's.
+        labels: ids in the order of the probabilities' channels; the first is the background.
     """
 
     def __init__(self, labels: Iterable[int]) -> None:
@@ -51,7 +51,7 @@ class Certainty:
 
     @property
     def mean_entropy(self) -> float:
-        """Mean over the foreground; over everything if there is none."""
+        """Mean over the foreground, or over the whole image if there is none."""
         background, *foreground = self._labels
         inside = sum(self._count[label] for label in foreground)
         if inside:

@@ -35,20 +35,20 @@ PRESENT = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Classification:
-    """What an image shows.
+    """The classes of an image.
 
     Attributes:
         label: the most probable class.
-        present: the classes that the image belongs to: `label` alone if classes exclude one
-            another, else all with a probability of at least a half.
-        probabilities: class -> probability; of exclusive classes they add up to 1.
-        lengths: class -> the network's score: the length or activation of its capsule; of a
-            convolutional network its probability before calibration.
+        present: the classes to which the image belongs: only `label` if classes exclude one
+            another, otherwise all with a probability of at least a half.
+        probabilities: class -> probability; for exclusive classes they add up to 1.
+        lengths: class -> the network's score: the length or activation of its capsule; for a
+            convolutional network, its probability before calibration.
         poses: `[J, A]`, the pose of each class capsule; A = 0 without capsules.
-        reconstruction: what the decoder reconstructs from the capsules of `present`, in [0, 1], at
+        reconstruction: the decoder's reconstruction from the capsules of `present`, in [0, 1], at
             the network's size; None without a decoder.
         exclusive: whether classes exclude one another.
-        warnings: decisions about how the image was read, and whether it is unlike the training
+        warnings: assumptions made when reading the image, and differences from the training
             images.
         provenance: model, version and preprocessing.
     """
@@ -92,7 +92,7 @@ class Classifier(ImageReader[ClassificationNetwork]):
 
     @cached_property
     def spec(self) -> ClassificationSpec:
-        """The section of the card on classification."""
+        """The model card's section on classification."""
         assert self.card.classification is not None  # noqa: S101 - the card's own check
         return self.card.classification
 
@@ -108,7 +108,7 @@ class Classifier(ImageReader[ClassificationNetwork]):
             slice: None for the middle one.
 
         Raises:
-            InvalidInput: the image has other channels than the network takes.
+            InvalidInput: the image's channels do not match the network's.
             InvalidParameter: there is no such slice.
         """
         return self.many([image], slice)[0]
@@ -132,19 +132,19 @@ class Classifier(ImageReader[ClassificationNetwork]):
         ]
 
     def _scored(self, pictures: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Scores, probabilities, class capsules, and the classes that are answered."""
+        """Scores, probabilities, class capsules, and the predicted classes."""
         scores, capsules = self.network.classify(pictures.to(device_of(self.network)))
         probabilities = calibrated(scores, self.spec)
         return scores, probabilities, capsules, self._present(scores, probabilities)
 
     def _drawn(self, capsules: Tensor, present: Tensor) -> Tensor:
-        """Each alone: a decoder's dense layers round otherwise in a batch."""
+        """Each picture alone: a decoder's dense layers round differently in a batch."""
         rows = zip(capsules.split(1), present.split(1), strict=True)
         drawn = [self.network.reconstruct(*row) for row in rows]
         return torch.cat(drawn).float().cpu()
 
     def _doubts(self, pictures: Tensor, drawn: Tensor | None) -> list[tuple[str, ...]]:
-        """Of each picture, whether it is unlike those of the training.
+        """For each picture, a warning if it is unlike the training images.
 
         Args:
             drawn: their reconstructions; None without a decoder.
@@ -163,7 +163,7 @@ class Classifier(ImageReader[ClassificationNetwork]):
         return slab_of(image, plane)
 
     def prepare(self, image: MedicalImage, slice: int | None = None) -> Tensor:
-        """The network's input `[1, C, *size]` of a picture or one slice.
+        """The network's input `[1, C, *size]` for a picture or one slice.
 
         Raises:
             InvalidInput, InvalidParameter: as for a call.
@@ -191,12 +191,13 @@ class Classifier(ImageReader[ClassificationNetwork]):
         """The image converted to grey or colour, as the network needs it.
 
         Raises:
-            InvalidInput: other channels.
+            InvalidInput: the channels do not match the network's.
         """
         return with_channels(image, self.spec.pictures.channels)
 
     def check_files(self, count: int) -> None:
-        """Check that an image may be given as `count` files, one per channel, before any is read.
+        """Check, before reading any file, that an image may be given as `count` files, one per
+        channel.
 
         Raises:
             InvalidInput: the network takes fewer channels.
@@ -208,7 +209,7 @@ class Classifier(ImageReader[ClassificationNetwork]):
             )
 
     def _present(self, scores: Tensor, probabilities: Tensor) -> Tensor:
-        """`[B, J]`, 1 for the classes that the image is answered to belong to."""
+        """`[B, J]`, 1 for the predicted classes of each image."""
         if self.spec.exclusive:
             highest = probabilities.argmax(1, keepdim=True)
             return torch.zeros_like(scores).scatter(1, highest, 1)
@@ -240,11 +241,11 @@ class Classifier(ImageReader[ClassificationNetwork]):
 
 
 def calibrated(scores: Tensor, spec: ClassificationSpec) -> Tensor:
-    """Probabilities `[B, J]` of scores `[B, J]`, float64.
+    """Probabilities `[B, J]` from scores `[B, J]`, float64.
 
-    Of exclusive classes ``score ** (1 / temperature)``, which adds up to 1: of a softmax that is
-    the softmax of the logits over the temperature (Guo et al. 2017). Classes that do not exclude
-    one another keep their scores.
+    For exclusive classes ``score ** (1 / temperature)``, normalized to a sum of 1: for a softmax,
+    this is the softmax of the logits divided by the temperature (Guo et al. 2017). Classes that do
+    not exclude one another keep their scores.
     """
     if not spec.exclusive:
         return scores.double()

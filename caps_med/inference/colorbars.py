@@ -1,4 +1,4 @@
-"""Colours of values in pictures, and the bar that explains them."""
+"""Colours for values in pictures, and the colour bar that explains them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def _interpolated(values: NDArray[np.floating], stops: NDArray[np.int_]) -> RGB:
 
 @dataclass(frozen=True)
 class ColorBar:
-    """What the colours mean.
+    """The meaning of the colours.
 
     Attributes:
-        low, high: values at its ends, as text.
+        low, high: values at the ends of the bar, as text.
         meaning: quantity and unit.
         colors: `[1, N, 3]`, from left to right.
     """
@@ -57,22 +57,22 @@ class ColorBar:
 
     @classmethod
     def rising(cls, low: str, high: str, meaning: str) -> ColorBar:
-        """Of `colored`."""
+        """The bar for `colored`."""
         return cls(low, high, meaning, colored(np.linspace(0, 1, BAR_WIDTH)[None]))
 
     @classmethod
     def by_sign(cls, largest: float, meaning: str) -> ColorBar:
-        """Of `colored_by_sign`, from minus to plus `largest`."""
+        """The bar for `colored_by_sign`, from minus to plus `largest`."""
         colors = colored_by_sign(np.linspace(-1, 1, BAR_WIDTH)[None])
         return cls(f"-{largest:.3g}", f"{largest:.3g}", meaning, colors)
 
     @property
     def width(self) -> int:
-        """Of the bar with its texts, in pixels."""
+        """Width of the bar with its texts, in pixels."""
         return round(caption_font(LETTERS).getlength(self._text)) + BAR_WIDTH + 24
 
     def draw(self, sheet: Image.Image, left: int, top: int) -> None:
-        """Draw it on the sheet: the bar between its values, then its meaning."""
+        """Draw the bar between its values on the sheet, followed by its meaning."""
         draw, letters = ImageDraw.Draw(sheet), caption_font(LETTERS)
         draw.text((left, top), self.low, INK, letters)
         left += round(letters.getlength(self.low)) + 6

@@ -13,14 +13,14 @@ VOXELS, RUNS = 2**20, 2**12
 
 
 def count_objects(region: NDArray[np.bool_], numbers: NDArray[np.int32] | None = None) -> int:
-    """Connected components of a region: 8 neighbours of a pixel, 26 of a voxel.
+    """Number of connected components of a region: 8 neighbours of a pixel, 26 of a voxel.
 
     >>> count_objects(np.array([[1, 0, 0, 1], [0, 1, 0, 1]], np.bool_))
     2
 
     Args:
         region: ``[*S]``.
-        numbers: of the same shape, to be written to where SciPy counts, which saves its memory.
+        numbers: memory of the same shape for SciPy's labels, if SciPy does the counting.
     """
     flat = np.squeeze(region)
     if flat.ndim < 2:
@@ -34,10 +34,10 @@ def count_objects(region: NDArray[np.bool_], numbers: NDArray[np.int32] | None =
 
 
 def _runs(changes: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first and the last place of each run along the last axis, in a region within a frame.
+    """The first and the last place of each run along the last axis, in a framed region.
 
     Args:
-        changes: whether the next place in the frame is another than this one.
+        changes: whether the next place in the frame differs from this one.
     """
     places = np.flatnonzero(changes)
     return places[::2] + 1, places[1::2]
@@ -46,7 +46,7 @@ def _runs(changes: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp
 def _count_touching(
     first: NDArray[np.intp], last: NDArray[np.intp], strides: tuple[int, ...]
 ) -> int:
-    """How many sets of runs there are of which none touches another.
+    """Number of sets of runs that do not touch one another.
 
     Args:
         first, last: from `_runs`, in ascending order.

@@ -36,7 +36,7 @@ class Drawing:
     provenance: AnswerProvenance
 
     def strip(self) -> MedicalImage:
-        """The reconstructions side by side; channels that are no colours below each other."""
+        """The reconstructions side by side; channels that are not colours below each other."""
         return tiled(rows_of(list(self.reconstructions)))
 
 
@@ -59,8 +59,8 @@ def draw(
     """Decode poses `[N, A]` of one class capsule, with all other capsules set to zero.
 
     Raises:
-        InvalidParameter: the network has no decoder, or no such capsule; no poses or more than
-            `MAX_POSES`; another number of atoms than the network's, or one that is not finite or
+        InvalidParameter: the network has no decoder, or no such capsule; there are no poses or more
+            than `MAX_POSES`; the number of atoms is not the network's, or an atom is not finite or
             beyond `MAX_ATOM`.
     """
     check_decoder(network, provenance)

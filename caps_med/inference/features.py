@@ -37,10 +37,10 @@ class Features:
         layers: layer name -> `[J, A, H, W]`; H and W are the slice's over the layer's stride,
             rounded up.
         provenance: model, version and preprocessing.
-        classes: names of the capsule types of the last layer, where they are classes and it is
+        classes: names of the capsule types of the last layer, if they are classes and it is
             among the layers.
-        warnings: what was decided about the image or label map, and whether it is unlike those of
-            the training.
+        warnings: assumptions about the image or label map, and differences from those of the
+            training.
     """
 
     layers: Mapping[str, FloatArray]
@@ -57,7 +57,7 @@ class Features:
         return {**self.layers, **{f"lengths/{name}": self.lengths(name) for name in self.layers}}
 
     def statistics(self) -> dict[str, Any]:
-        """Types, atoms and size of each layer, mean and largest length of each capsule type."""
+        """Types, atoms and size of each layer, mean and maximum length of each capsule type."""
         return {name: self._layer_statistics(name) for name in self.layers}
 
     def _layer_statistics(self, name: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Features:
         return capsule_montage({name: self.lengths(name) for name in self.layers}, self.classes)
 
     def __repr__(self) -> str:
-        """Its layers and their sizes, on one line."""
+        """The layers and their sizes, on one line."""
         sizes = (f"{name} {' x '.join(map(str, x.shape))}" for name, x in self.layers.items())
         return f"<Features: {', '.join(sizes)}>"
 

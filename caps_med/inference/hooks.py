@@ -8,9 +8,9 @@ from typing import Any
 
 
 def of_this_thread(hook: Callable[..., None]) -> Callable[..., None]:
-    """The hook, called for what the thread that asks for it now computes, and for nothing else.
+    """The hook, called only for computations of the thread that requests it now.
 
-    A service runs one network for several requests: on several threads, or in turns, where a job
+    A service runs one network for several requests: on several threads, or in turns, when a job
     lets others go first between two of its steps.
     """
     own = threading.get_ident()

@@ -1,6 +1,6 @@
 """The class that applies the network of a model, for each task.
 
-Other packages add theirs through the entry-point group ``caps_med.inferers``.
+Other packages add their own through the entry-point group ``caps_med.inferers``.
 """
 
 from __future__ import annotations

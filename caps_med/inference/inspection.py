@@ -1,4 +1,4 @@
-"""What a classification network computes on the way from an image to its classes."""
+"""The intermediate results of a classification network between an image and its classes."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Inspection:
     """The intermediate results of a network for one picture; those that it lacks are left out.
 
     Attributes:
-        input: `[C, H, W]`, the picture as the network takes it.
+        input: `[C, H, W]`, the picture as input of the network.
         kernels: `[O, C, h, w]` of the first convolution.
         maps: `[O, H, W]`, the output of the first convolution, before the nonlinearity.
-        layers: layer name -> capsules `[J, A, H, W]`, in order of computation; none of
+        layers: layer name -> capsules `[J, A, H, W]`, in order of computation; empty for
             convolutional networks.
-        lengths: layer name -> `[J, H, W]`, the capsules' lengths, of matrix capsules their
+        lengths: layer name -> `[J, H, W]`, the capsules' lengths, or for matrix capsules their
             activations.
         couplings: name of the layer below the class capsules -> `[T, I, J, H, W]`, the coupling
             coefficients of its capsule types I to the classes J in each routing iteration T.
         provenance: model, version and preprocessing.
-        warnings: what was decided about the image, and whether it is unlike those of the training.
+        warnings: assumptions about the image, and differences from the training images.
     """
 
     input: FloatArray
@@ -71,7 +71,7 @@ def inspect(
 ) -> Inspection:
     """Compute all intermediate results for one picture.
 
-    For an ensemble they are those of the first member, as in `Model.features`.
+    For an ensemble, these are the first member's, as in `Model.features`.
     """
     member = network.explored
     assert isinstance(member, ClassificationNetwork)  # noqa: S101 - a member is of its kind
@@ -106,7 +106,7 @@ def inspect(
 
 
 def by_position(couplings: Tensor, shape: Sequence[int]) -> FloatArray:
-    """Couplings `[I * positions, J]` of capsules of a shape `[I, A, H, W]` as `[I, J, H, W]`.
+    """Couplings `[I * positions, J]` of capsules with a shape `[I, A, H, W]` as `[I, J, H, W]`.
 
     Layers that route all positions take them type by type, then position by position.
     """
@@ -120,8 +120,8 @@ def _routing_layer(network: ClassificationNetwork) -> nn.Module | None:
 
 @dataclass
 class _Seen:
-    """Context manager that keeps, on this thread, the first convolution's output and the routing
-    layer's input.
+    """Context manager that records the first convolution's output and the routing layer's input
+    on this thread.
     """
 
     convolution: nn.Module
@@ -142,7 +142,7 @@ class _Seen:
             hook.remove()
 
     def coupling_steps(self) -> Tensor | None:
-        """``[T, B, I, J]``; None where capsules are not routed."""
+        """``[T, B, I, J]``; None if capsules are not routed."""
         if not isinstance(self.routing, ROUTED_WHOLE):
             return None
         return self.routing.coupling_steps(self.capsules)

@@ -1,7 +1,7 @@
 """Whether a label map resembles those that a generator was trained on.
 
-As in `caps_med.inference.suitability`, a few statistics of the slices as the network takes them are
-compared with those of the training, which the model's card holds. How often they are right:
+As in `caps_med.inference.suitability`, a few statistics of the network's input slices are compared
+with those of the training, which the model's card holds. How often they are right:
 ``python -m benchmarks.suitability_synthesis``.
 """
 
@@ -32,9 +32,9 @@ FULL = 0.25
 def label_statistics(slices: Iterable[NDArray[np.floating]], classes: int) -> FloatArray:
     """Statistics ``[N, 2 + classes - 1]`` of slices ``[H, W]`` of class indices, 0 the background.
 
-    The labelled share of the slice, pairs of neighbouring pixels with different labels for each
-    labelled pixel, and the share of the labelled pixels that each class has. Slices with few labels
-    are left out, see `FULL`.
+    The labelled fraction of the slice, the pairs of neighbouring pixels with different labels per
+    labelled pixel, and the fraction of the labelled pixels that belong to each class. Slices with
+    few labels are left out, see `FULL`.
 
     Args:
         slices: of one volume, or pictures.
@@ -60,7 +60,7 @@ def training_label_statistics(
     """The ranges of the training slices ``[H, W]``; None if nothing is labelled.
 
     Args:
-        stacks: the slices of each volume; slices that stand alone are one stack.
+        stacks: the slices of each volume; standalone slices form one stack.
     """
     found = np.concatenate([label_statistics(slices, classes) for slices in stacks])
     if not len(found):
@@ -71,7 +71,7 @@ def training_label_statistics(
 
 
 def unlike_training_labels(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
-    """A warning if slices ``[D, 1, H, W]`` of class indices are unlike the training's, or empty."""
+    """A warning if class indices ``[D, 1, H, W]`` differ from the training's, else empty."""
     found = label_statistics(own_slices(slices), len(card.labels))
     if not len(found):
         return ("the label map is empty: all of it is background",)
@@ -88,7 +88,7 @@ def unlike_training_labels(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
 def _distances(
     card: ModelCard, known: LabelMapStatistics, values: list[float]
 ) -> Iterator[tuple[float, str]]:
-    """How many widths of its range each statistic lies outside of it, and how that is told."""
+    """How far each statistic is outside its range, in widths of the range, and its wording."""
     labelled, borders, *shares = values
     yield (
         widths_outside(labelled, known.labelled, NARROWEST_SHARE),
@@ -110,7 +110,7 @@ def _distances(
 
 
 def _logarithms_outside(value: float, usual: tuple[float, float]) -> float:
-    """How far a value lies outside of a range, in natural logarithms."""
+    """How far a value lies outside a range, in natural logarithms."""
     low, own, high = (float(np.log(max(x, 1e-4))) for x in (usual[0], value, usual[1]))
     return max(low - own, own - high, 0.0)
 

@@ -1,8 +1,8 @@
-"""The largest connected components of a label map, with what hangs on them by thin bridges cut off.
+"""The largest connected components of a label map, without parts attached by thin bridges.
 
-As MONAI's ``KeepLargestConnectedComponent`` after an opening by reconstruction (Vincent 1993,
+Like MONAI's ``KeepLargestConnectedComponent`` after an opening by reconstruction (Vincent 1993,
 "Morphological grayscale reconstruction in image analysis", IEEE Transactions on Image Processing
-2:176), which ends after some millimetres, so that it does not come back over a bridge.
+2:176), which stops after some millimetres, so that it does not grow back across a bridge.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ STEP = 1.0
 
 
 def with_largest_components(answer: Segmentation, which: LargestComponents) -> Segmentation:
-    """The answer with background in place of what belongs to none of the largest components.
+    """The answer with everything outside the largest components set to background.
 
     Labels that `which` does not name stay, as do pictures, and volumes that are thin in some
-    direction. Where labels go, the probabilities of all classes become that of the background.
+    direction. Where labels are removed, the probabilities of all classes are added to that of the
+    background.
 
     Args:
-        answer: that keeps its probabilities.
+        answer: an answer that keeps its probabilities.
         which: see `LargestComponents`.
     """
     spacing = answer.spacing
@@ -59,7 +60,7 @@ def with_largest_components(answer: Segmentation, which: LargestComponents) -> S
 
 
 def largest_components(region: Mask, spacing: Sequence[float], which: LargestComponents) -> Mask:
-    """The part of a region that its largest components grow back to.
+    """The part of a region to which its largest components grow back.
 
     Args:
         region: ``[X, Y, Z]``.
@@ -82,7 +83,7 @@ def largest_components(region: Mask, spacing: Sequence[float], which: LargestCom
 
 
 def _eroded(region: Bytes, radius_mm: float, spacing: Sequence[float]) -> Bytes:
-    """By a box, then a cross, of half the radius each: nearly a ball, in a fraction of its time."""
+    """Erode with a box, then a cross, of half the radius each: nearly a ball, but much faster."""
     from scipy.ndimage import minimum_filter1d
 
     along = _along([round(radius_mm / 2 / mm) for mm in spacing], minimum_filter1d)
@@ -94,7 +95,7 @@ def _eroded(region: Bytes, radius_mm: float, spacing: Sequence[float]) -> Bytes:
 def _along(
     radii: Sequence[int], smallest_or_largest: Callable[..., Bytes]
 ) -> Callable[[Bytes, int], Bytes]:
-    """A filter along an axis over so many voxels on each side; beyond the edge is 0."""
+    """A filter along an axis over the given voxels on each side; 0 beyond the edge."""
 
     def filtered(values: Bytes, axis: int) -> Bytes:
         if not radii[axis]:

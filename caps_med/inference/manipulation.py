@@ -47,14 +47,14 @@ MAX_DELTAS = 33
 
 @dataclass(frozen=True, eq=False)
 class Manipulation:
-    """Reconstructions of one slice, each with one atom shifted by another amount.
+    """Reconstructions of one slice, each with one atom shifted by a different amount.
 
     Attributes:
         reconstructions: `[N, C, H, W]` in [0, 1], one per delta.
         original: `[C, H, W]`, without a shift.
         deltas: the shifts.
         provenance: model, version and preprocessing.
-        warnings: what was decided about the image, and whether it is unlike those of the training.
+        warnings: assumptions about the image, and differences from the training images.
     """
 
     reconstructions: FloatArray
@@ -65,12 +65,12 @@ class Manipulation:
 
     @property
     def changes(self) -> list[float]:
-        """Mean absolute difference of each reconstruction to the original."""
+        """Mean absolute difference of each reconstruction from the original."""
         difference = np.abs(self.reconstructions - self.original)
         return [float(v) for v in difference.mean(axis=(1, 2, 3))]
 
     def strip(self) -> MedicalImage:
-        """The reconstructions side by side; channels that are no colours below each other."""
+        """The reconstructions side by side; channels that are not colours below each other."""
         return tiled(rows_of(list(self.reconstructions)))
 
 
@@ -79,9 +79,9 @@ class Manipulator:
 
     Args:
         capsules: `[1, J, A, *S]`.
-        reconstruct: the image `[C, H, W]` that capsules stand for, when those of one class are
-            looked at.
-        answered: the class that the network answers; None if there are several.
+        reconstruct: the image `[C, H, W]` represented by capsules, when inspecting those of one
+            class.
+        answered: the class that the network predicts; None if there are several.
         provenance: of every answer.
         labels: label id -> name of each class capsule, in their order.
         warnings: see `Manipulation`.
@@ -107,11 +107,11 @@ class Manipulator:
         provenance: AnswerProvenance,
         labels: Mapping[int, str] | None = None,
     ) -> Manipulator:
-        """Of one slice; what is drawn is each pixel's predicted class.
+        """For one slice; each pixel's predicted class is drawn.
 
         Args:
             network: in evaluation mode.
-            shown: the image as it takes it.
+            shown: the image prepared for the network.
 
         Raises:
             InvalidParameter: the network is not a 2-D SegCaps, or there is no such slice.
@@ -139,7 +139,7 @@ class Manipulator:
         provenance: AnswerProvenance,
         labels: Mapping[int, str] | None = None,
     ) -> Manipulator:
-        """Of one picture; what is drawn is the class that is looked at alone.
+        """For one picture; only the inspected class is drawn.
 
         Raises:
             InvalidParameter: the network has no decoder.
@@ -161,7 +161,7 @@ class Manipulator:
         """Add each of `deltas` to one atom of one capsule type, where its class is predicted.
 
         Args:
-            capsule: its number, or its label; None for that of the class answered, or the first.
+            capsule: its number, or its label; None for that of the predicted class, or the first.
 
         Raises:
             InvalidParameter: no such capsule type or atom; no deltas or more than `MAX_DELTAS`; a
@@ -185,7 +185,7 @@ class Manipulator:
         )
 
     def chosen(self, capsule: int | str | None) -> int:
-        """The capsule type itself, or that of a label; for None that of the class answered, or the
+        """The capsule type itself, or that of a label; for None that of the predicted class, or the
         first.
 
         Raises:
@@ -200,13 +200,13 @@ class Manipulator:
     ) -> MedicalImage:
         """One row per atom and one column per delta, as in LaLonde's figure, with captions.
 
-        Of an image with several channels that are no colours, each atom has a row per channel.
+        For an image with several channels that are not colours, each atom has a row per channel.
 
         Args:
             capsule: capsule type of the last layer; see `chosen`.
             deltas: the shifts.
-            differences: show how much each reconstruction differs from the one without a shift,
-                mean over the channels, instead of the reconstruction.
+            differences: instead of each reconstruction, show its difference from the one without a
+                shift, averaged over the channels.
         """
         capsule = self.chosen(capsule)
         shifted = [self(capsule, a, deltas) for a in range(self._capsules.shape[2])]
@@ -240,13 +240,13 @@ class Manipulator:
 
 
 def capsule_of(label: str, labels: Mapping[int, str]) -> int:
-    """The class capsule of a label, by its name (in either case) or its id.
+    """The class capsule of a label, by its name (case-insensitive) or its id.
 
     Args:
         labels: id -> name, in the order of the class capsules.
 
     Raises:
-        InvalidParameter: there is none, or there are several.
+        InvalidParameter: there is no such capsule, or there are several.
     """
     meant = {
         index

@@ -20,12 +20,12 @@ class LabelMeasures:
     Attributes:
         label: its id.
         name: of the label.
-        volume: of its voxels in mm³; of a picture, its area in pixels.
-        fraction: share of the whole image, 0 to 1.
-        objects: its connected components; what touches at a corner is connected (8 neighbours of
+        volume: of its voxels in mm³; for a picture, its area in pixels.
+        fraction: fraction of the whole image, 0 to 1.
+        objects: number of connected components, with diagonal neighbours connected (8 neighbours of
             a pixel, 26 of a voxel).
         confidence: mean probability of the label where it is predicted, with probabilities
-            normalized to a sum of 1; None if it is predicted nowhere.
+            normalized to a sum of 1; None if it is not predicted anywhere.
     """
 
     label: int
@@ -42,7 +42,7 @@ class LabelMeasures:
 
 
 def measure_labels(segmentation: Segmentation) -> tuple[LabelMeasures, ...]:
-    """The measures of each label but the background, in the order of their ids."""
+    """The measures of each label except the background, in the order of their ids."""
     labels = segmentation.array[0]
     numbers = np.empty(labels.shape, np.int32)  # of all labels in turn: the largest array here
     measures = []

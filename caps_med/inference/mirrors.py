@@ -1,7 +1,7 @@
 """Test-time augmentation: the mean of a network's answers to an image and its mirror images.
 
-As in nnU-Net (Isensee et al. 2021). Deviation: along the axes that were mirrored in training alone;
-a network that has seen no image upside down segments none.
+As in nnU-Net (Isensee et al. 2021). Deviation: only along the axes that were mirrored in training;
+a network that has never seen an upside-down image cannot segment one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Axes = tuple[int, ...]
 
 
 def mirror_images(axes: Sequence[int]) -> tuple[Axes, ...]:
-    """The axes of each mirror image: of all combinations but none.
+    """The axes of each mirror image: all combinations except the empty one.
 
     >>> mirror_images([-2, -1])
     ((-2,), (-1,), (-2, -1))

@@ -1,4 +1,4 @@
-"""A loaded model; what it can do depends on its task."""
+"""A loaded model; its task determines its methods."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class Model:
 
     Args:
         bundle: the files of the model.
-        limits: bounds on the images that it reads; None takes `Limits.of_environment`.
-        device: where the network runs; None takes that of `known_device`.
+        limits: bounds on the images that it reads; None uses `Limits.of_environment`.
+        device: where the network runs; None uses that of `known_device`.
         precision: of segmentation, unless a call specifies another; see `segment`.
 
     Attributes:
-        tta: whether `segment` averages over mirror images, unless a call says otherwise.
+        tta: whether `segment` averages over mirror images, unless a call specifies otherwise.
     """
 
     tta = False
@@ -95,11 +95,11 @@ class Model:
         self.provenance = AnswerProvenance.of(bundle)
 
     def with_tta(self) -> Model:
-        """The same model with test-time augmentation, unless a call of `segment` says otherwise.
+        """The same model with test-time augmentation, unless a call of `segment` overrides it.
 
         Raises:
             WrongTask: it does not segment.
-            InvalidParameter: it has learned from no mirror images.
+            InvalidParameter: it was trained without mirror images.
         """
         _ = self.segmenter.with_tta()
         other = copy.copy(self)
@@ -116,7 +116,7 @@ class Model:
 
     @property
     def reference(self) -> str:
-        """``name@version``, and whether it has test-time augmentation."""
+        """``name@version``, and whether it uses test-time augmentation."""
         return f"{self.bundle.reference} with TTA" if self.tta else self.bundle.reference
 
     @property
@@ -131,7 +131,7 @@ class Model:
 
     @property
     def task(self) -> Task:
-        """``segmentation``, ``synthesis``, ``classification``, or one that a package has added."""
+        """``segmentation``, ``synthesis``, ``classification``, or a task added by a package."""
         return self.bundle.card.task
 
     @property
@@ -146,7 +146,7 @@ class Model:
 
     @property
     def reconstructs(self) -> bool:
-        """Whether it can draw images from its class capsules, see `manipulator`."""
+        """Whether it can reconstruct images from its class capsules, see `manipulator`."""
         network = self.network
         if isinstance(network, ClassificationNetwork):
             return network.reconstructs
@@ -166,10 +166,10 @@ class Model:
 
         Args:
             source, progress: see `segment`.
-            options: those of the task, such as ``seed=`` for synthesis.
+            options: options of the task, such as ``seed=`` for synthesis.
 
         Raises:
-            CapsMedError: the image cannot be read, or the model cannot take it.
+            CapsMedError: the image cannot be read, or the model cannot process it.
         """
         read = self.read(source, self.reads)
         with reporting_to(progress):
@@ -188,7 +188,7 @@ class Model:
     ) -> Segmentation:
         """Segment an image into a label map in the image's space and format.
 
-        For a model with several channels, `image` is one image that has them all, or a list of
+        For a model with several channels, `image` is one image with all of them, or a list of
         images, one per channel, in the order of ``metadata.caps_med.channel_names``:
         ``model.segment(["flair.nii.gz", "t1.nii.gz"])``.
 
@@ -196,32 +196,32 @@ class Model:
             image: a path, the content of a file, or an image in memory; see `read_image`.
             progress: called with the number of steps done and their total. A step is a slice of a
                 volume for a 2-D network, or a window of an image that is too large for one pass.
-            refine: ``"em"`` tells the labels apart by this image's own intensities, with the
+            refine: ``"em"`` separates the labels by this image's own intensities, with the
                 network's probabilities as prior, see `caps_med.inference.refinement`; ``"none"``
-                leaves them as the network gives them; None for what the model's card says.
-            disagreement: whether to segment the mirror images too, and with each network of an
-                ensemble, to tell where these disagree: ``.disagreement`` of the answer, whose
-                labels it does not change. It takes as many times as long as there are views:
-                four, two where mirror images swap labels with a side, more of an ensemble.
+                leaves the network's labels unchanged; None follows the model's card.
+            disagreement: whether to also segment the mirror images, and with each network of an
+                ensemble, to show where these disagree: ``.disagreement`` of the answer, whose
+                labels it does not change. The time is multiplied by the number of views:
+                four, two if mirror images swap labels with a side, more for an ensemble.
             precision: None for the model's own, ``"fp32"`` unless it was loaded with another.
                 ``"bf16"`` convolves in bfloat16; the answer's warnings say so. See
                 ``docs/results/performance.md`` for the labels that change, and where it saves time.
-            tta: test-time augmentation: the mean of the probabilities of the image and its mirror
-                images, as far as the model was trained on such, which takes two or four times as
-                long; see ``docs/results/models.md`` for what it gains. None for the model's own,
-                False unless it is one of `with_tta`.
-            maps: the maps that the answer keeps, of ``"probabilities"``, ``"confidence"``,
-                ``"entropy"``, and ``"disagreement"`` as with `disagreement`. Those of a volume
-                take four bytes for each voxel, probabilities for each voxel and class: with
-                ``maps=()`` they are in memory only in part, and the answer has its labels and all
-                numbers. A refined answer keeps the probabilities.
+            tta: test-time augmentation: the mean of the probabilities of the image and of those
+                mirror images on which the model was trained, which takes two or four times as
+                long; see ``docs/results/models.md`` for the gain. None for the model's own
+                setting, False unless it was made by `with_tta`.
+            maps: the maps that the answer keeps, among ``"probabilities"``, ``"confidence"``,
+                ``"entropy"``, and ``"disagreement"``, which implies `disagreement`. For a volume,
+                maps take four bytes per voxel, and probabilities per voxel and class: with
+                ``maps=()`` they are never in memory as a whole, and the answer has its labels and
+                all numbers. A refined answer keeps the probabilities.
 
         Raises:
             WrongTask: this model does not segment.
             InvalidParameter: an unknown `precision`, an unknown name in `maps`, an unknown
-                `refine`, or one that the model's labels do not suit; `tta`, and the model has
-                learned from no mirror images.
-            CapsMedError: the image cannot be read, or the model cannot take it.
+                `refine`, or one that does not suit the model's labels; `tta` for a model that was
+                trained without mirror images.
+            CapsMedError: the image cannot be read, or the model cannot process it.
         """
         method = self.refinement(refine)
         kept = maps_with(method, known_maps(maps))
@@ -233,12 +233,12 @@ class Model:
         return self.refined(read, answer) if method else answer
 
     def refined(self, image: MedicalImage, answer: Segmentation) -> Segmentation:
-        """An answer adapted to the intensities of its image, of its largest components alone where
+        """An answer adapted to the intensities of its image, reduced to the largest components if
         the model's card says so.
 
         Args:
-            image: that was segmented, ``[C, *S]``.
-            answer: of `segment` with ``refine="none"``; it keeps its probabilities.
+            image: the image that was segmented, ``[C, *S]``.
+            answer: from `segment` with ``refine="none"``; it keeps its probabilities.
 
         Raises:
             InvalidParameter: see `caps_med.inference.refinement.refined`.
@@ -253,7 +253,7 @@ class Model:
         return replace(found, warnings=warnings, known_certainty=found.certainty)
 
     def refinement(self, asked: RefinementChoice | None = None) -> Refinement | None:
-        """The refinement for a requested choice; None requests the one of the model card.
+        """The refinement for a requested choice; None requests that of the model card.
 
         Raises:
             InvalidParameter: an unknown choice.
@@ -263,14 +263,14 @@ class Model:
     def uncertainty(
         self, image: ImageSource, *, disagreement: bool = True, progress: Progress | None = None
     ) -> ImageUncertainty:
-        """How certain the model is about an image, in numbers by which images can be ranked.
+        """The model's certainty about an image, in numbers by which images can be ranked.
 
         Args:
             image, progress: see `segment`.
             disagreement: see `segment`; without it only the entropy is known.
 
         Raises:
-            CapsMedError: as `segment`.
+            CapsMedError: as for `segment`.
         """
         read = self.read(image, "image")
         with reporting_to(progress):
@@ -285,7 +285,7 @@ class Model:
 
         Raises:
             WrongTask: this model does not classify.
-            CapsMedError: the image cannot be read, or the model cannot take it.
+            CapsMedError: the image cannot be read, or the model cannot process it.
         """
         return self.classifier(self.read(image, "image"), slice)
 
@@ -297,7 +297,7 @@ class Model:
 
         Raises:
             WrongTask: this model does not classify.
-            CapsMedError: the image cannot be read, or the model cannot take it.
+            CapsMedError: the image cannot be read, or the model cannot process it.
         """
         classifier = self.classifier
         shown = classifier.shown(self.read(image, "image"), slice)
@@ -311,7 +311,7 @@ class Model:
 
         Raises:
             WrongTask: this model does not classify.
-            InvalidParameter: there is no such label; see `caps_med.inference.drawing.draw`, too.
+            InvalidParameter: there is no such label; see also `caps_med.inference.drawing.draw`.
         """
         network = self.classifier.network
         if isinstance(capsule, str):
@@ -375,7 +375,7 @@ class Model:
                 slice.
 
         Raises:
-            What `synthesize` raises. InvalidParameter: fewer than two steps, or no such slice.
+            The same as `synthesize`. InvalidParameter: fewer than two steps, or no such slice.
         """
         synthesizer, plane = self.synthesizer, self.bundle.card.plane
         read = self.read(labels, "labels")
@@ -401,7 +401,7 @@ class Model:
         """The last layer's capsules for each image of `interpolate`, in one slice.
 
         Raises:
-            What `interpolate` raises. InvalidParameter: no such slice, or the network has no
+            The same as `interpolate`. InvalidParameter: no such slice, or the network has no
                 capsules.
         """
         layers = self.synthesizer.network.layers
@@ -520,7 +520,7 @@ class Model:
         slice: int,
         z: Tensor,
     ) -> Features:
-        """For one of the network's slices and the noise vector ``[1, Z]`` of a seed."""
+        """Features for one of the network's slices and the noise vector ``[1, Z]`` of a seed."""
         network = self.synthesizer.network
         noise = self.synthesizer.slice_noise(labels, z)
         if len(noise) > 1:
@@ -547,12 +547,12 @@ class Model:
         """Read an image within this model's limits; a `MedicalImage` is checked against them.
 
         Args:
-            source: anything that `read_image` takes; a label map in memory is kept as it is.
+            source: anything that `read_image` accepts; a label map in memory is kept unchanged.
             kind: whether to read an image or a label map.
-            index, series: which volume, and which DICOM series, of several; see `read_image`.
+            index, series: which of several volumes or DICOM series to read; see `read_image`.
 
         Raises:
-            InvalidInput: as of `read_image`; or there are more images than the model has channels.
+            InvalidInput: as for `read_image`; or there are more images than the model has channels.
         """
         if (count := channels_listed(source)) > 1 and isinstance(self.inferer, ImageReader):
             self.inferer.check_files(count)
@@ -571,7 +571,7 @@ class Model:
         """The object that applies the network, chosen by the task.
 
         Raises:
-            InvalidBundle: the network is of another kind.
+            InvalidBundle: the network is not of the required kind.
         """
         applied = INFERERS[self.task]
         if not isinstance(self.network, applied.kind):
@@ -585,7 +585,7 @@ class Model:
         """The object that applies the network, for a model that takes images.
 
         Raises:
-            WrongTask: it takes label maps.
+            WrongTask: the model takes label maps.
         """
         inferer = self.inferer
         if not isinstance(inferer, ImageReader):
@@ -619,7 +619,7 @@ class Model:
 
 
 def known_device(device: str | torch.device | None = None) -> torch.device:
-    """`device`, else ``CAPS_MED_DEVICE`` (``cpu``, ``cuda:1``), else a GPU where there is one.
+    """`device`, else ``CAPS_MED_DEVICE`` (``cpu``, ``cuda:1``), else a GPU if there is one.
 
     Raises:
         InvalidParameter: there is no such device.
@@ -645,10 +645,10 @@ def load_model(
     """Load a model by name (``name@3`` for one version).
 
     Args:
-        models: the model repository; None takes ``CAPS_MED_MODELS`` or the user's data folder.
-            The built-in models are always there.
-        device: where the network runs; None takes ``CAPS_MED_DEVICE``, or a GPU if there is one.
-        limits: bounds on the images that it reads, such as ``Limits(max_voxels=2**29)``; None takes
+        models: the model repository; None uses ``CAPS_MED_MODELS`` or the user's data folder.
+            The built-in models are always available.
+        device: where the network runs; None uses ``CAPS_MED_DEVICE``, or a GPU if there is one.
+        limits: bounds on the images that it reads, such as ``Limits(max_voxels=2**29)``; None uses
             ``CAPS_MED_MAX_VOXELS`` and so on, see `Limits.of_environment`, or the defaults.
 
     Raises:

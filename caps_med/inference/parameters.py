@@ -1,4 +1,4 @@
-"""The layers of a network that have weights, and how many."""
+"""The layers of a network that have weights, and their number of parameters."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import nn
 
 @dataclass(frozen=True)
 class LayerParameters:
-    """One layer with weights of its own.
+    """One layer with its own weights.
 
     Attributes:
         name: its path in the network, such as ``decoder.layers.0``.
         type: its class, such as ``Conv2d``.
-        shapes: of its weights, such as ``weight 256x1x9x9``.
-        parameters: numbers in all of them.
+        shapes: shapes of its weights, such as ``weight 256x1x9x9``.
+        parameters: total number of weights.
     """
 
     name: str
@@ -25,7 +25,7 @@ class LayerParameters:
 
 
 def parameters_of(network: nn.Module) -> list[LayerParameters]:
-    """The layers in the order in which the network holds them; each weight is counted once.
+    """The layers in the network's order; each weight is counted once.
 
     >>> [(one.name, one.parameters) for one in parameters_of(nn.Sequential(nn.Linear(3, 2)))]
     [('0', 8)]

@@ -42,13 +42,13 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True)
 class _Caller:
-    """Who waits for the answer; see `cancelled_unless`."""
+    """The caller that waits for the answer; see `cancelled_unless`."""
 
     wanted: Callable[[], bool]
     pause: Callable[[], None] | None
 
     def check(self) -> None:
-        """Raise `Cancelled` unless the answer is wanted."""
+        """Raise `Cancelled` unless the answer is still wanted."""
         if not self.wanted():
             raise Cancelled
 
@@ -62,10 +62,10 @@ def cancelled_unless(
 ) -> Iterator[None]:
     """In this context work stops when `wanted` returns false.
 
-    It is asked by `check_wanted`, and by the layers of a network that is `cancellable`.
+    It is called by `check_wanted`, and by the layers of a network that is `cancellable`.
 
     Args:
-        pause: called by `check_wanted`, as before each pass, to let other work go first.
+        pause: called by `check_wanted`, for example before each pass, to let other work go first.
     """
     before = _caller.set(_Caller(wanted, pause))
     try:
@@ -89,9 +89,9 @@ def check_wanted() -> None:
 
 
 def cancellable(network: N) -> N:
-    """Have each layer of `network` ask, before it runs, whether the answer is still wanted.
+    """Make each layer of `network` check, before it runs, whether the answer is still wanted.
 
-    The innermost layers do: PyTorch calls a module without hooks on a shorter way. So does unit
+    Only the innermost layers do so, because PyTorch calls modules without hooks faster, and unit
     routing, which calls no layer inside it.
     """
     for module in network.modules():
@@ -113,7 +113,7 @@ def in_passes(
     windowed: bool = True,
     vectors: Tensor | None = None,
 ) -> Tensor:
-    """`passes` together: `[D, K, H, W]` on the CPU."""
+    """The result of all `passes` together: `[D, K, H, W]` on the CPU."""
     parts = passes(network, call, slices, windowed=windowed, vectors=vectors)
     return joined(len(slices), parts)
 
@@ -126,23 +126,23 @@ def passes(
     windowed: bool = True,
     vectors: Tensor | None = None,
 ) -> Iterator[Tensor]:
-    """`call`, which runs `network`, over slices of any size.
+    """Apply `call`, which runs `network`, to slices of any size.
 
     A 2-D network takes slices as a batch, a 3-D network takes them as one volume. Both are padded
     to the network's divisor, see `padded`, and cropped back. Maps over `PASS_POSITIONS` go through
-    MONAI's sliding window with Gaussian blending. Steps are reported as `reporting_to` has it:
-    slices, or volumes, each of them in windows where these are used.
+    MONAI's sliding window with Gaussian blending. Steps are reported, see `reporting_to`: slices or
+    volumes, or their windows if windows are used.
 
     Args:
-        network: gives divisor, spatial dimensions and device.
-        call: from `[N, C, *S]`, and `[N, Z]` where there are vectors, to `[N, K, *S]`.
+        network: determines divisor, spatial dimensions and device.
+        call: maps `[N, C, *S]`, and `[N, Z]` if there are vectors, to `[N, K, *S]`.
         slices: `[D, C, H, W]`.
         windowed: whether the answer may be assembled from windows.
         vectors: `[D, Z]`, one per slice of a 2-D network, or `[1, Z]`, one for all.
 
     Yields:
-        `[d, K, H, W]` on the CPU, of some slices after the others; each is computed when it is
-        asked for.
+        `[d, K, H, W]` on the CPU, for successive slices; each part is computed when it is
+        requested.
 
     Raises:
         InputTooLarge: over `WHOLE_POSITIONS`, and not `windowed`.
@@ -176,7 +176,7 @@ def passes(
 
 
 def joined(length: int, parts: Iterator[Tensor]) -> Tensor:
-    """`torch.cat` of parts of `length` entries together, in the memory of the whole alone."""
+    """`torch.cat` of parts with `length` entries in total, using only the memory of the result."""
     first = next(parts)
     if len(first) == length:
         return first
@@ -188,7 +188,7 @@ def joined(length: int, parts: Iterator[Tensor]) -> Tensor:
 
 
 def slices_of_pass(network: CapsuleNetwork, sizes: Sequence[int]) -> int:
-    """How many slices of these sizes a pass takes; of volumes always one."""
+    """How many slices of these sizes a pass takes; always one for volumes."""
     return min(PASS_SLICES, max(1, PASS_POSITIONS // _padded_positions(network, sizes)))
 
 
@@ -203,9 +203,9 @@ def in_one_call(network: CapsuleNetwork, slices: Tensor) -> bool:
 def pass_positions(
     network: CapsuleNetwork, grid: tuple[int, int, int], windowed: bool = True
 ) -> int:
-    """Positions that a network has in memory at most, padding included.
+    """The most positions that a network has in memory, padding included.
 
-    On a CPU our networks take the slices of a pass one by one.
+    On a CPU our networks compute the slices of a pass one by one.
 
     Args:
         grid: (slices, rows, columns).
@@ -221,19 +221,19 @@ def pass_positions(
 
 
 def takes_windows(network: CapsuleNetwork, grid: tuple[int, int, int]) -> bool:
-    """Whether an image of (slices, rows, columns) is cut into windows, where it may be."""
+    """Whether an image of (slices, rows, columns) is cut into windows, if allowed."""
     return _exceeds(PASS_POSITIONS, network, _map_size(network, grid))
 
 
 def total_positions(network: CapsuleNetwork, grid: tuple[int, int, int]) -> int:
-    """Positions of all passes over (slices, rows, columns); each slice counts as no small one."""
+    """Positions of all passes over (slices, rows, columns), with a minimum for each slice."""
     sizes = _map_size(network, grid)
     count = grid[0] if network.spatial_dims == 2 else 1
     return count * max(_padded_positions(network, sizes), PASS_POSITIONS // PASS_SLICES)
 
 
 def _map_size(network: CapsuleNetwork, grid: tuple[int, int, int]) -> tuple[int, ...]:
-    """Of (slices, rows, columns) what the network takes at once: a slice, or the volume."""
+    """The part of (slices, rows, columns) that the network takes at once: a slice, or all."""
     return grid[1:] if network.spatial_dims == 2 else grid
 
 
@@ -257,7 +257,7 @@ def _split_vectors(vectors: Tensor | None, maps: int, count: int) -> Sequence[Te
 
 
 def input_of_slice(network: CapsuleNetwork, slices: Tensor, index: int) -> Tensor:
-    """One of the slices `[D, C, H, W]` as the network's padded input, on its device.
+    """One of the slices `[D, C, H, W]` as padded input of the network, on its device.
 
     A 3-D network takes the whole volume.
 
@@ -271,12 +271,12 @@ def input_of_slice(network: CapsuleNetwork, slices: Tensor, index: int) -> Tenso
 
 
 def as_batch(network: CapsuleNetwork, slices: Tensor) -> Tensor:
-    """Slices `[D, C, H, W]` as the network's batch: themselves, or one volume `[1, C, D, H, W]`."""
+    """Slices `[D, C, H, W]` as a batch: unchanged, or as one volume `[1, C, D, H, W]`."""
     return slices if network.spatial_dims == 2 else slices.movedim(0, 1)[None]
 
 
 def check_whole(network: CapsuleNetwork, maps: Tensor) -> None:
-    """Raise `InputTooLarge` for maps `[N, C, *S]` of over `WHOLE_POSITIONS`."""
+    """Raise `InputTooLarge` for maps `[N, C, *S]` with more than `WHOLE_POSITIONS`."""
     sizes = maps.shape[2:]
     if _exceeds(WHOLE_POSITIONS, network, sizes):
         whole = size_text(sizes, "voxels" if len(sizes) > 2 else "pixels")
@@ -292,7 +292,7 @@ def device_of(network: CapsuleNetwork) -> torch.device:
 
 
 def _in_windows(network: CapsuleNetwork, forward: Call, maps: Tensor) -> Tensor:
-    """As few windows as possible, all of one size, blended where they overlap."""
+    """Compute as few windows as possible, all of one size, blended where they overlap."""
     from monai.inferers import SlidingWindowInferer
 
     whole = padded(network, maps)
@@ -304,7 +304,7 @@ def _in_windows(network: CapsuleNetwork, forward: Call, maps: Tensor) -> Tensor:
 
 
 def _count_windows(network: CapsuleNetwork, maps: Tensor) -> int:
-    """How many windows `_in_windows` takes for each of the maps."""
+    """How many windows `_in_windows` uses for each map."""
     whole = [size + -size % network.divisor for size in maps.shape[2:]]
     axes = zip(whole, _window_axes(network, whole), strict=True)
     return math.prod(1 + -(-(size - edge) // distance) for size, (edge, distance) in axes)
@@ -316,7 +316,7 @@ def _window_axes(network: CapsuleNetwork, sizes: Sequence[int]) -> list[tuple[in
 
 
 def _windows(size: int, spatial_dims: int, divisor: int) -> tuple[int, int]:
-    """Edge of the windows along an axis, and the distance from one to the next.
+    """Size of the windows along an axis, and the distance from one to the next.
 
     Both are multiples of the divisor, so that the strides of all windows align.
     """

@@ -56,7 +56,7 @@ class Point:
 
 
 class InputRecorder:
-    """Context manager that keeps the input of the capsule layer above `layer`, on this thread."""
+    """Context manager that records the input of the capsule layer above `layer` on this thread."""
 
     def __init__(self, network: CapsuleNetwork, layer: str) -> None:
         names = [info.name for info in network.layers]

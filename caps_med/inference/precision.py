@@ -17,10 +17,10 @@ NOTE = "computed in bfloat16: about one label in 1000 differs from that in float
 
 
 def known_precision(name: str) -> Precision:
-    """The precision of this name.
+    """The precision with this name.
 
     Raises:
-        InvalidParameter: there is none; the message names those that are known.
+        InvalidParameter: the name is unknown; the message lists the known ones.
     """
     for known in get_args(Precision):
         if name == known:
@@ -32,6 +32,6 @@ def known_precision(name: str) -> Precision:
 def computed_in(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """In this context networks on the device compute in this precision.
 
-    Weights are converted once for each context: leave it before they are changed.
+    Weights are converted once per context: leave it before changing them.
     """
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")

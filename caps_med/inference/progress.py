@@ -1,4 +1,4 @@
-"""How far an answer is: a callback in the context, which whoever computes reports to."""
+"""Progress of an answer: a callback in the context, to which any computation reports."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 def reporting_to(progress: Progress | None) -> Iterator[None]:
     """In this context each answer reports to `progress`, from 0 steps to all of them.
 
-    None changes nothing, so that an answer within another reports as that one does. An exception
-    that `progress` raises ends the work.
+    None changes nothing, so that an answer within another reports like the outer one. An exception
+    raised by `progress` ends the work.
     """
     if progress is None:
         yield
@@ -33,7 +33,7 @@ def reporting_to(progress: Progress | None) -> Iterator[None]:
 
 @contextmanager
 def part_of(count: int, index: int) -> Iterator[None]:
-    """In this context what is reported is the part `index` of `count` parts of equal size."""
+    """In this context, reported progress is part `index` of `count` parts of equal size."""
     whole = _progress.get()
     if whole is None:
         yield
@@ -43,7 +43,7 @@ def part_of(count: int, index: int) -> Iterator[None]:
 
 
 def count_steps(total: int) -> Callable[[int], None]:
-    """Report that `total` steps begin; the function that it returns adds steps that are done."""
+    """Report that `total` steps begin; returns a function that adds completed steps."""
     report, done = _progress.get(), 0
 
     def advance(steps: int) -> None:

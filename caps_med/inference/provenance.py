@@ -20,11 +20,11 @@ _PLAIN = "".join(map(chr, range(32, 127))).replace("%", "")
 class AnswerProvenance:
     """Model, weights, code and preprocessing of one answer, and its seed, if any.
 
-    `input_description` says in words what the model takes, if that is stated.
+    `input_description` describes the model's input in words, if stated.
 
-    `precision` is that of its convolutions, if it is not float32.
+    `precision` is that of the convolutions, if it is not float32.
 
-    With test-time augmentation, `tta_views` is how many views the answer is the mean of.
+    With test-time augmentation, `tta_views` is the number of views that were averaged.
 
     For an interpolation, `to_seed` is the second seed and `position` runs from 0 to 1.
     """
@@ -43,7 +43,7 @@ class AnswerProvenance:
 
     @classmethod
     def of(cls, bundle: Bundle) -> AnswerProvenance:
-        """The part that all answers of a bundle share."""
+        """The provenance common to all answers of a bundle."""
         return cls(
             model=bundle.name,
             version=bundle.version,
@@ -64,7 +64,7 @@ class AnswerProvenance:
     def headers(self) -> dict[str, str]:
         """For HTTP: ``Caps-Med-Model``, ``Caps-Med-Model-Version`` and so on.
 
-        In the input description, the percent sign and what is not ASCII are percent-encoded.
+        In the input description, percent signs and non-ASCII characters are percent-encoded.
         """
         names = {
             "model": "Caps-Med-Model",
@@ -86,11 +86,11 @@ class AnswerProvenance:
 
 
 def header_text(text: str) -> str:
-    """Text as a header can hold it: the percent sign and what is not ASCII percent-encoded."""
+    """Text for a header, with percent signs and non-ASCII characters percent-encoded."""
     return quote(text, safe=_PLAIN)
 
 
 def as_answer(kind: type[Answer], image: MedicalImage, **added: Any) -> Answer:  # noqa: ANN401
-    """`image` as a subclass of `MedicalImage`, with the fields that this adds or replaces."""
+    """`image` as a subclass of `MedicalImage`, with the given fields added or replaced."""
     own = {f.name: getattr(image, f.name) for f in fields(MedicalImage)}
     return kind(**{**own, **added})

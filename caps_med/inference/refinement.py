@@ -1,11 +1,11 @@
-"""Labels adapted to one image's own intensities, after the network has said where what may be.
+"""Labels adapted to one image's own intensities, with the network's probabilities as prior.
 
-Unified in spirit with Ashburner & Friston 2005 ("Unified segmentation", NeuroImage 26:839) and Van
-Leemput et al. 1999: a mixture of one Gaussian a label, fitted to the image by expectation
+In the spirit of Ashburner & Friston 2005 ("Unified segmentation", NeuroImage 26:839) and Van
+Leemput et al. 1999: a mixture of one Gaussian per label, fitted to the image by expectation
 maximization, in which the network's probabilities take the place of an atlas. Deviations: no bias
 field is fitted, the network alone decides what is background, and voxels of which it is sure count
 more in the means and variances than others, such as those between two labels and those of a face
-that is taken for tissue.
+mistaken for tissue.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ Array = NDArray[np.floating]
 
 
 def known_refinement(name: str | None) -> RefinementChoice | None:
-    """The choice of this name; None stays None.
+    """The choice with this name; None stays None.
 
     Raises:
-        InvalidParameter: there is none; the message names those that are known.
+        InvalidParameter: the name is unknown; the message lists the known ones.
     """
     if name is None:
         return None
@@ -62,11 +62,11 @@ def refinement_of(asked: str | None, own: Refinement | None) -> Refinement | Non
     """The method for an answer.
 
     Args:
-        asked: for this answer; None for the model's own.
-        own: of the model's card.
+        asked: the choice for this answer; None for the model's own.
+        own: the choice of the model's card.
 
     Raises:
-        InvalidParameter: what was asked for is not known.
+        InvalidParameter: the requested choice is unknown.
     """
     choice = known_refinement(asked)
     if choice is None:
@@ -75,23 +75,23 @@ def refinement_of(asked: str | None, own: Refinement | None) -> Refinement | Non
 
 
 def maps_with(refine: Refinement | None, maps: Collection[ShownMap]) -> Collection[ShownMap]:
-    """The maps that an answer must keep: of a refined one all follow from the probabilities."""
+    """The maps that an answer must keep: if refined, all follow from the probabilities."""
     if refine is None:
         return maps
     return (*PROBABILITIES, *(name for name in maps if name == "disagreement"))
 
 
 def refined(image: MedicalImage, answer: Segmentation) -> Segmentation:
-    """The answer with its labels told apart by the intensities of this image.
+    """The answer with its labels separated by the intensities of this image.
 
-    Where the network finds background, it stays. Elsewhere each voxel's label is the one most
+    Where the network finds background, it stays. Elsewhere each voxel gets the label that is most
     probable under a Gaussian of intensities for each label and the network's probabilities as
     prior; both are fitted to the whole image. The probabilities of a refined answer add up to 1.
-    The background keeps the probability that the network gave it, so that in single voxels beside
-    it, where no label stands out, it is the most probable class but not the answer.
+    The background keeps the probability that the network gave it, so in single voxels next to
+    it, where no label stands out, it can be the most probable class without being the answer.
 
     Args:
-        image: that was segmented, ``[C, *S]``; every channel has a Gaussian of its own.
+        image: the image that was segmented, ``[C, *S]``; each channel has its own Gaussian.
         answer: of the network.
 
     Raises:
@@ -142,8 +142,8 @@ def _classes(probabilities: Array) -> tuple[NDArray[np.uint16], NDArray[np.integ
 
 
 def _near_one(values: Array) -> Array:
-    """Intensities ``[C, N]`` times a power of two for each channel, so that their squares neither
-    overflow nor vanish: labels do not depend on the unit. In place; nothing is rounded.
+    """Scale intensities ``[C, N]`` in place by a power of two per channel, so that their squares
+    neither overflow nor vanish: labels do not depend on the unit, and nothing is rounded.
     """
     largest = np.maximum(values.max(1, keepdims=True), -values.min(1, keepdims=True))
     return np.asarray(np.ldexp(values, -np.frexp(largest)[1], out=values))
@@ -151,12 +151,12 @@ def _near_one(values: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Inside:
-    """The voxels whose label is decided anew, which are numbered in the order of memory.
+    """The voxels whose label is redecided, numbered in memory order.
 
     Attributes:
         probabilities: ``[K, *S]``, of the network.
-        common: the channels between which it is decided.
-        inside: ``[*S]``, which voxels these are.
+        common: the channels among which the label is chosen.
+        inside: ``[*S]``, mask of these voxels.
     """
 
     probabilities: Array
@@ -180,7 +180,7 @@ class _Inside:
 
 
 def every(count: int) -> int:
-    """Of `count` voxels the moments are fitted to each so many-th."""
+    """The step between the voxels, out of `count`, to which the moments are fitted."""
     return -(-count // FITTED)
 
 
@@ -190,7 +190,7 @@ class Mixture:
 
     Attributes:
         mean, variance: ``[K, C]``, of standardized intensities.
-        centre, scale: ``[C, 1]``, which standardize them.
+        centre, scale: ``[C, 1]``, which standardize intensities.
     """
 
     mean: Array
@@ -199,23 +199,23 @@ class Mixture:
     scale: Array
 
     def posterior(self, values: Array, prior: Array) -> Array:
-        """Probabilities ``[K, N]``, sums of one, of voxels with a prior each.
+        """Probabilities ``[K, N]``, summing to one, for voxels that each have a prior.
 
         Args:
             values: intensities ``[C, N]``.
-            prior: of each label and voxel, ``[K, N]``; it need not sum to one.
+            prior: for each label and voxel, ``[K, N]``; it need not sum to one.
         """
         values = (values - self.centre) / self.scale
         return _posterior(values, _bounded(prior), self.mean, self.variance)[0]
 
 
 def fit(values: Array, prior: Array) -> Mixture:
-    """The mixture of Gaussians that explains intensities best, where each voxel has a prior.
+    """The mixture of Gaussians that best explains intensities, given a prior for each voxel.
 
     Args:
         values: intensities ``[C, N]``.
-        prior: of each label and of the voxels ``[:, ::every(N)]``, which are fitted to; it need
-            not sum to one. A voxel counts by its highest value (to the power of `SURENESS`).
+        prior: for each label and the voxels ``[:, ::every(N)]``, which are fitted; it need not
+            sum to one. A voxel is weighted by its highest value (to the power of `SURENESS`).
     """
     centre = values.mean(1, keepdims=True)
     scale = np.maximum(values.std(1, keepdims=True), 1e-12)
@@ -247,7 +247,7 @@ def _mixture(values: Array, prior: Array, sure: Array) -> tuple[Array, Array]:
 
 
 def _posterior(values: Array, prior: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Of each label and voxel ``[K, N]``, and the log-likelihood of each voxel ``[N]``."""
+    """Posterior of each label and voxel ``[K, N]``, and the voxels' log-likelihoods ``[N]``."""
     posterior = _log_likelihood(values, mean, variance) + np.log(prior)
     highest = posterior.max(0)
     posterior = np.exp(posterior - highest)
@@ -265,7 +265,7 @@ def _moments(values: Array, posterior: Array) -> tuple[Array, Array]:
 
 
 def _log_likelihood(values: Array, mean: Array, variance: Array) -> Array:
-    """Of each voxel under each label, ``[K, N]``; channels are independent within a label."""
+    """That of each voxel under each label, ``[K, N]``; a label's channels are independent."""
     found = np.zeros((len(mean), values.shape[1]), values.dtype)
     for channel, value in enumerate(values):
         m, v = mean[:, channel, None], variance[:, channel, None]

@@ -1,4 +1,4 @@
-"""Whether a volume is of the resolution that a model was trained on."""
+"""Whether a volume has the resolution on which a model was trained."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _SYNTHETIC = "borders come out in steps, and thin structures are missing"
 def coarser_than_training(card: ModelCard, stack: SliceStack) -> tuple[str, ...]:
     """A warning for a volume whose voxels are much longer than those of the model's training.
 
-    Such a voxel averages over several tissues. Where these are bright and dark, the average looks
-    like what lies between, however finely the slice is resampled: thin structures grow. Volumes
-    from probabilities instead of labels grow as much (see ``docs/results/models.md``).
+    Such a voxel averages over several tissues. If these are bright and dark, the average looks
+    like a tissue in between, however finely the slice is resampled: thin structures grow. Volumes
+    computed from probabilities instead of labels grow just as much (see
+    ``docs/results/models.md``).
     """
     if stack.spacing is None or stack.slice_mm is None or card.spacing_mm is None:
         return ()

@@ -54,14 +54,14 @@ MARGIN = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Segmentation(MedicalImage):
-    """A label map, with the probabilities that it was derived from.
+    """A label map, with the probabilities from which it was derived.
 
     Attributes:
         names: label id -> name.
-        maps: the maps that it keeps, by name: `probabilities`, or what else was asked for.
+        maps: the maps that it keeps, by name: `probabilities`, or others that were requested.
         provenance: model, version and preprocessing.
-        disagreement: of mirror images and of an ensemble's networks; None if it was not asked for.
-        known_certainty: where the probabilities are not kept; see `certainty`.
+        disagreement: of mirror images and of an ensemble's networks; None if not requested.
+        known_certainty: for answers that do not keep the probabilities; see `certainty`.
     """
 
     names: Mapping[int, str] = field(kw_only=True)
@@ -108,11 +108,11 @@ class Segmentation(MedicalImage):
     def probabilities(self) -> MedicalImage:
         """`[K, *S]`, one channel per class; one for a binary model.
 
-        Calibrated if the model's card has a temperature, else as the network gives them: capsule
-        lengths need not add up to 1. Those of a refined answer do.
+        Calibrated if the model's card has a temperature, otherwise as output by the network:
+        capsule lengths need not add up to 1. Those of a refined answer do.
 
         Raises:
-            InvalidParameter: they are not kept, see `maps`; the same for the maps that follow from
+            InvalidParameter: they were not kept, see `maps`; the same applies to maps derived from
                 them.
         """
         return self._kept("probabilities")
@@ -124,7 +124,7 @@ class Segmentation(MedicalImage):
 
     @property
     def entropy_map(self) -> MedicalImage:
-        """`[1, *S]`, entropy of the classes: 0 (sure) to 1 (all of them equally probable)."""
+        """`[1, *S]`, entropy of the classes: 0 (sure) to 1 (all equally probable)."""
         return self._derived("entropy", entropy_of)
 
     def _kept(self, name: ShownMap) -> MedicalImage:
@@ -142,7 +142,7 @@ class Segmentation(MedicalImage):
         """`confidence_map`, `entropy_map`, the map of `disagreement`, or `probabilities`.
 
         Raises:
-            InvalidParameter: it was not asked for.
+            InvalidParameter: it was not requested.
         """
         if name == "probabilities":
             return self.probabilities
@@ -167,12 +167,12 @@ class Segmentation(MedicalImage):
 
     @property
     def mean_entropy(self) -> float:
-        """Mean of `entropy_map` over the foreground; of the whole image if there is none."""
+        """Mean of `entropy_map` over the foreground, or the whole image if there is none."""
         return self.certainty.mean_entropy
 
     @property
     def uncertainty(self) -> dict[str, float | None]:
-        """`mean_entropy` and, if it was asked for, the disagreement, in four digits for JSON."""
+        """`mean_entropy` and, if requested, the disagreement, with four digits for JSON."""
         views = self.disagreement.as_dict() if self.disagreement else {}
         return {"entropy": round(self.mean_entropy, 4), **views}
 
@@ -199,7 +199,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
     tta: bool = False
 
     def in_precision(self, precision: Precision) -> Segmenter:
-        """The same in another precision; what it answers says so, if it is not float32."""
+        """The same in another precision; its answers say so if it is not float32."""
         other = copy.copy(self)
         other.precision = precision
         named = None if precision == "fp32" else precision
@@ -207,10 +207,10 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         return other
 
     def with_tta(self, on: bool = True) -> Segmenter:
-        """The same with or without test-time augmentation; answers say of how many views.
+        """The same with or without test-time augmentation; answers state the number of views.
 
         Raises:
-            InvalidParameter: the model has learned from no mirror images.
+            InvalidParameter: the model was trained without mirror images.
         """
         views = self.card.tta_views if on else None
         if views == 1:
@@ -234,15 +234,15 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         A 2-D network takes a volume slice by slice, a 3-D network as a whole.
 
         Args:
-            disagreement: whether to segment the mirror images, and with each network of an
-                ensemble, to tell where these disagree; the answer stays that of the image.
-            maps: which maps the answer keeps; the others are in memory only in part. With the
-                disagreement among them it is computed.
+            disagreement: whether to also segment the mirror images, and with each network of an
+                ensemble, to show where these disagree; the answer remains that of the image.
+            maps: which maps the answer keeps; the others are never in memory as a whole. If the
+                disagreement is among them, it is computed.
 
-        The disagreement with test-time augmentation is that without.
+        Test-time augmentation does not change the disagreement.
 
         Raises:
-            InvalidInput: the network cannot take this image.
+            InvalidInput: the network cannot process this image.
             InputTooLarge: at the network's spacing the image is over the limits.
         """
         if not (disagreement or "disagreement" in maps):
@@ -269,23 +269,23 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         return replace(answer, disagreement=found)
 
     def passes_over(self, disagreement: bool = False) -> int:
-        """How many passes over an image its answer takes."""
+        """The number of passes over an image for its answer."""
         mean = self.card.tta_views if self.tta else 0
         return mean + self.views if disagreement else max(1, mean)
 
     @property
     def views(self) -> int:
-        """How many passes over an image its disagreement takes, the image's own among them."""
+        """The number of passes over an image for its disagreement, including the image's own."""
         members = len(self.network.members) if isinstance(self.network, Ensemble) else 0
         return 1 + len(self._flips) + members
 
     @property
     def _flips(self) -> tuple[tuple[int, ...], ...]:
-        """Axes of each mirror image `[D, C, H, W]`; not left to right where that swaps labels."""
+        """Axes of each mirror image `[D, C, H, W]`; not left to right if that swaps labels."""
         return mirror_images([2] if self.card.keeps_sides else [2, 3])
 
     def _flipped(self, slices: Tensor, classes: Tensor) -> Iterator[Tensor]:
-        """Classes `[D, 1, H, W]` of an image, which are known, and of its mirror images."""
+        """Classes `[D, 1, H, W]` of an image, which are given, and of its mirror images."""
         yield classes
         for index, axes in enumerate(self._flips, start=1):
             with part_of(self.views, index):
@@ -309,10 +309,10 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """Segment images of equal size as one batch.
 
         The answers equal those of single calls, on a CPU to the bit, on a GPU up to rounding. A 3-D
-        network takes one image. Raises as a single call does, for the first image that fails.
+        network takes one image. Raises like a single call, for the first image that fails.
 
         Args:
-            maps: as of a call, without the disagreement.
+            maps: as for a call, without the disagreement.
         """
         images = [self.match_channels(image) for image in images]
         prepared = [self._prepared(image) for image in images]
@@ -329,7 +329,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         return [self._answer(image, one, part, maps) for image, one, part in answers]
 
     def prepare(self, image: MedicalImage) -> PreparedSlices:
-        """The slices of an image as the network takes them, with their neighbours.
+        """The slices of an image as input of the network, with their neighbours.
 
         Raises:
             InvalidInput, InputTooLarge: as for a call.
@@ -344,7 +344,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         return Shown(prepared.slices, at, (*matched.warnings, *self._doubts(prepared)))
 
     def _doubts(self, prepared: PreparedSlices) -> tuple[str, ...]:
-        """Whether an image is unlike those of the training."""
+        """Warnings if an image is unlike those of the training."""
         return (
             *slab(prepared, self.card.plane, self.network.spatial_dims),
             *coarser_than_training(self.card, prepared.stack),
@@ -364,10 +364,10 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         self(MedicalImage(np.zeros((self.channels, *size), np.uint8)))
 
     def as_given(self, image: MedicalImage) -> MedicalImage:
-        """The image over the pixels or voxels of its answer, with all the channels that it has.
+        """The image on the pixels or voxels of its answer, with all its channels.
 
-        For a network of pictures with channels an array ``[H, W, C]`` or ``[C, H, W]`` is a picture
-        and not a volume, see `as_picture`.
+        For a network that takes pictures with channels, an array ``[H, W, C]`` or ``[C, H, W]`` is
+        a picture and not a volume, see `as_picture`.
         """
         pictures = self.network.spatial_dims == 2 and self.card.spacing_mm is None
         if pictures and self.channels > 1:
@@ -375,10 +375,10 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         return image
 
     def match_channels(self, image: MedicalImage) -> MedicalImage:
-        """The image with the channels that the network needs: its own, or grey or colour adapted.
+        """The image with the channels that the network needs: its own, or converted grey or colour.
 
         Raises:
-            SeveralVolumes: several channels of a volume, where one is needed.
+            SeveralVolumes: a volume with several channels where one is needed.
             InvalidInput: other channels, or a picture where a volume is needed.
         """
         if image.spatial_dims < self.network.spatial_dims:
@@ -399,7 +399,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         return with_channels(image, self.channels)
 
     def check_files(self, count: int) -> None:
-        """Check that an image may be given as `count` files, one per channel, before any is read.
+        """Check, before reading any file, that an image may be given as `count` files, one per
+        channel.
 
         Raises:
             InvalidInput: the network takes fewer channels.
@@ -408,7 +409,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             raise InvalidInput(f"{self._wanted_channels(count)}{ONE_BY_ONE}")
 
     def _wanted_channels(self, given: int) -> str:
-        """The message about an image with another number of channels."""
+        """The message about an image with the wrong number of channels."""
         model, count = self.provenance.model, self.channels
         if count == 1:
             return f"{model} takes 1 channel; got {given}: give one of them"
@@ -422,8 +423,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """Capsule lengths `[D, K, H, W]` of normalized slices `[D, C, H, W]` of any size.
 
         On a CPU the background of a volume is computed once, see `around_content`: in images whose
-        background was masked, all that is further than `MARGIN` from the content of a slice is
-        background.
+        background was masked, everything further than `MARGIN` from the content of a slice counts
+        as background.
         """
         return joined(len(slices), self._passes(self.network, slices))
 
@@ -433,7 +434,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """The parts of `lengths`, in order, by one of the model's networks.
 
         Args:
-            alone: whether each slice is an image of its own; None for slices of one image.
+            alone: whether each slice is a separate image; None for slices of one image.
         """
         margin = MARGIN if self.card.normalization.foreground_only else None
         mirrors = mirror_images(self.card.mirrored_axes) if self.tta else ()
@@ -476,12 +477,12 @@ class Segmenter(ImageReader[SegmentationNetwork]):
 
 
 def _noting_classes(parts: Iterable[Tensor], classes: list[Tensor]) -> Iterator[Tensor]:
-    """The same parts of an answer; the classes of each are added to `classes`."""
+    """The same parts of an answer, while their classes are added to `classes`."""
     for part in parts:
         classes.append(_small(predicted_classes(part)))
         yield part
 
 
 def _small(classes: Tensor) -> Tensor:
-    """Class indices in a quarter of the memory: no network has more classes than this holds."""
+    """Class indices in a quarter of the memory: no network has more classes than this type."""
     return classes.to(torch.int16)

@@ -1,4 +1,4 @@
-"""Whether a volume is a slab that shows nothing in the plane that a model looks at."""
+"""Whether a volume is a slab that is too thin in the plane that a model uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def slab(prepared: PreparedSlices, plane: Plane, spatial_dims: int) -> tuple[str
     """A warning about a prepared volume that is a slab across the slices of `plane`, or empty.
 
     Args:
-        spatial_dims: of the network; one of volumes needs some slices, too.
+        spatial_dims: of the network; a 3-D one also needs some slices.
     """
     stack = prepared.stack
     if stack.spacing is None:
@@ -31,7 +31,7 @@ def slab(prepared: PreparedSlices, plane: Plane, spatial_dims: int) -> tuple[str
 
 
 def slab_of(image: MedicalImage, plane: Plane) -> tuple[str, ...]:
-    """The same of an image that is not resampled, for a network of pictures."""
+    """The same for an image that is not resampled, for a network of pictures."""
     if image.spatial_dims == 2:
         return ()
     voxels, _ = stack_shape(image, plane)

@@ -36,8 +36,8 @@ def strip(
     """Images of one size side by side, as an 8-bit picture `[C, H, N W]`.
 
     Args:
-        images: `[C, *S]` in [0, 1]; of volumes the middle slice in `plane` is shown.
-        plane: of the slices.
+        images: `[C, *S]` in [0, 1]; for volumes the middle slice in `plane` is shown.
+        plane: plane of the slices.
         features: one layer of each image, shown in rows below: the length of the longest capsule
             type (black 0, white 1), then `ATOMS` of its atoms, grey at 0, with one scale per row.
     """
@@ -57,7 +57,7 @@ def strip(
 def captioned_strip(
     images: Sequence[SyntheticImage], plane: Plane, features: Sequence[Features]
 ) -> MedicalImage:
-    """`strip` with captions: seeds and positions above, capsules and atoms at the left."""
+    """`strip` with captions: seeds and positions above, capsules and atoms on the left."""
     shown = [SliceStack.from_image(image, plane).array for image in images]
     pictures = rows_of([one[len(one) // 2] for one in shown])
     names = ["image" if len(pictures) == 1 else f"image, channel {c}" for c in range(len(pictures))]
@@ -92,7 +92,7 @@ def _enlarged(value: NDArray[np.float32], size: Sequence[int]) -> NDArray[np.flo
 
 
 def rows_of(pictures: Sequence[Pixels]) -> list[list[Pixels]]:
-    """Pictures `[C, H, W]` as a row; of channels that are no colours one row each."""
+    """Pictures `[C, H, W]` as a row; one row per channel if these are not colours."""
     if len(pictures[0]) in (1, COLOURS):
         return [list(pictures)]
     return [[picture[c : c + 1] for picture in pictures] for c in range(len(pictures[0]))]

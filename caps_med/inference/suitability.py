@@ -1,10 +1,10 @@
-"""Whether an image resembles those that a model was trained on.
+"""Whether an image resembles those on which a model was trained.
 
-A few statistics of the slices as the network takes them are compared with those of the training,
-which the model's card holds. They are coarse on purpose: each is easy to explain, and a warning
-names the one that differs most. A classifier with a decoder also compares the picture with what
-its capsules reconstruct, and a model that refines its answers how certain the answer is. How often
-they are right: ``python -m benchmarks.suitability``.
+A few statistics of the network's input slices are compared with those of the training, which the
+model's card holds. They are deliberately coarse: each is easy to explain, and a warning names the
+one that differs most. A classifier with a decoder also compares the picture with the
+reconstruction from its capsules, and a model that refines its answers checks their certainty. How
+often they are right: ``python -m benchmarks.suitability``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _TOLD: Mapping[str, str] = {
 def slice_statistics(slices: Iterable[NDArray[np.floating]]) -> FloatArray:
     """Statistics ``[N, 6]`` of slices ``[H, W]`` of one image, in the order of `ImageStatistics`.
 
-    Slices that show too little are left out, unless all do; N = 0 if none shows anything.
+    Slices that show too little are left out, unless this applies to all; N = 0 if all are empty.
 
     Args:
         slices: normalized to 0..1.
@@ -102,7 +102,7 @@ def training_statistics(slices: Iterable[NDArray[np.floating]]) -> ImageStatisti
 def own_slices(slices: Tensor, neighbours: int = 0) -> Iterator[NDArray[np.float32]]:
     """Slices ``[H, W]``: the mean of their own channels, without those of neighbours.
 
-    Of many slices up to `JUDGED`, evenly spaced; of a large one the middle, `WINDOW` pixels wide.
+    At most `JUDGED` slices, evenly spaced; of large ones only the middle, `WINDOW` pixels wide.
 
     Args:
         slices: ``[D, (2 neighbours + 1) C, H, W]``.
@@ -120,7 +120,7 @@ def own_slices(slices: Tensor, neighbours: int = 0) -> Iterator[NDArray[np.float
 
 
 def unlike_training(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
-    """A warning if prepared slices ``[D, C, H, W]`` are unlike those of the training, or empty."""
+    """A warning if prepared slices ``[D, C, H, W]`` differ from the training's, else empty."""
     shown = own_slices(slices, card.neighbours)
     if card.statistics is None:  # nothing to compare with, so none of the image's are computed
         return () if any(map(_shows_something, shown)) else (_empty(card, slices),)
@@ -138,7 +138,7 @@ def unlike_training(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
 
 
 def less_certain(card: ModelCard, entropy: float) -> tuple[str, ...]:
-    """A warning if a refined answer is less certain than those to suitable images, or empty.
+    """A warning if a refined answer is less certain than for suitable images; else empty.
 
     Args:
         card: of the model.
@@ -155,12 +155,12 @@ def less_certain(card: ModelCard, entropy: float) -> tuple[str, ...]:
 
 
 def what_it_takes(card: ModelCard) -> str:
-    """The end of a warning: what the model is for, if its card says so."""
+    """The end of a warning: the model's intended input, if its card says so."""
     return f"; it takes {card.input_description}" if card.input_description else ""
 
 
 def _empty(card: ModelCard, slices: Tensor) -> str:
-    """That an image shows nothing, or nothing on the fixed scale of the model."""
+    """The warning that an image is empty, or empty on the fixed scale of the model."""
     spec = card.classification
     window = (spec.pictures if spec else card).normalization.window
     if window is None or slices.max() == slices.min():
@@ -173,10 +173,10 @@ def _empty(card: ModelCard, slices: Tensor) -> str:
 
 
 def unexplained(pictures: Tensor, reconstructions: Tensor) -> Tensor:
-    """The share ``[B]`` of each picture's variation that its reconstruction does not explain.
+    """The fraction ``[B]`` of each picture's variation that its reconstruction does not explain.
 
-    The summed squared error over that of the picture's own mean: 0 for a perfect reconstruction, 1
-    for one as good as a single grey. Both are ``[B, C, *S]``.
+    The summed squared error divided by that of the picture's own mean: 0 for a perfect
+    reconstruction, 1 for one no better than a single grey. Both are ``[B, C, *S]``.
     """
     wanted, found = pictures.flatten(1).float(), reconstructions.flatten(1).float()
     own = (wanted - wanted.mean(1, keepdim=True)).square().sum(1)
@@ -184,14 +184,14 @@ def unexplained(pictures: Tensor, reconstructions: Tensor) -> Tensor:
 
 
 def reconstruction_limit(errors: Tensor) -> float | None:
-    """What the card keeps of the `unexplained` shares of held-out pictures; None of too few."""
+    """The limit for `unexplained` from held-out pictures, for the card; None for too few."""
     if len(errors) < ENOUGH:
         return None
     return round(float(errors.quantile(RECONSTRUCTED)), 4) or None
 
 
 def unlike_reconstruction(card: ModelCard, error: float) -> tuple[str, ...]:
-    """A warning if the capsules explain too little of a picture, or empty.
+    """A warning if the capsules explain too little of a picture; else empty.
 
     Args:
         error: see `unexplained`.
@@ -207,7 +207,7 @@ def unlike_reconstruction(card: ModelCard, error: float) -> tuple[str, ...]:
 
 
 def _distances(known: ImageStatistics, values: FloatArray) -> Iterable[tuple[float, str, float]]:
-    """How many widths of its range each statistic lies outside of it, its name and value."""
+    """How far each statistic is outside its range, in widths of the range; its name and value."""
     for name, value in zip(_TOLD, values.tolist(), strict=True):
         usual, rough = getattr(known, name), name == "roughness"
         yield widths_outside(value, usual, NARROWEST[name], logarithmic=rough), name, value
@@ -216,11 +216,11 @@ def _distances(known: ImageStatistics, values: FloatArray) -> Iterable[tuple[flo
 def widths_outside(
     value: float, usual: tuple[float, float], narrowest: float, *, logarithmic: bool = False
 ) -> float:
-    """How many widths of a range a value lies outside of it.
+    """How far a value lies outside a range, in widths of the range.
 
     Args:
         usual: the range.
-        narrowest: a narrower range counts as so wide.
+        narrowest: the minimum width; a narrower range counts as this wide.
         logarithmic: whether to measure natural logarithms.
     """
     low, high = usual

@@ -39,7 +39,7 @@ class SyntheticImage(MedicalImage):
 
     @property
     def unit_range(self) -> bool:
-        """True: picture files store it in 8 bits."""
+        """Always true: picture files store the image in 8 bits."""
         return True
 
 
@@ -50,15 +50,15 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
     channels = 1
 
     def __call__(self, labels: MedicalImage, seed: int = 0) -> SyntheticImage:
-        """Synthesize an image of a label map.
+        """Synthesize an image from a label map.
 
-        All slices of a volume share the style of one noise vector, and cut its random fields in 3-D
-        at their positions in mm, see `SynthesisNetwork.noise_of_slices`.
+        All slices of a volume share the style of one noise vector, and cut through its 3-D random
+        fields at their positions in mm, see `SynthesisNetwork.noise_of_slices`.
 
         Raises:
             UnknownLabel: an id that the model does not know.
-            InvalidInput: the network cannot take this label map.
-            InvalidParameter: the seed is out of range, or the generator cannot take this size.
+            InvalidInput: the network cannot process this label map.
+            InvalidParameter: the seed is out of range, or the generator does not support this size.
         """
         return self.many([labels], [seed])[0]
 
@@ -66,7 +66,7 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         """Synthesize from label maps of equal size as one batch, each with the noise of its seed.
 
         The images equal those of single calls, on a CPU to the bit, on a GPU up to rounding. A 3-D
-        network takes one label map. Raises as a single call does, for the first that fails.
+        network takes one label map. Raises like a single call, for the first that fails.
         """
         seeds = [known_seed(seed) for seed in seeds]
         noise = [self.noise(seed) for seed in seeds]
@@ -85,10 +85,10 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
     def interpolate(
         self, labels: MedicalImage, seed: int, to_seed: int, steps: int
     ) -> list[SyntheticImage]:
-        """`steps` images from the one of `seed` to the one of `to_seed`, see `interpolate_noise`.
+        """`steps` images from that of `seed` to that of `to_seed`, see `interpolate_noise`.
 
         Raises:
-            InvalidParameter: fewer than two steps. What a call raises.
+            InvalidParameter: fewer than two steps. Also the errors of a call.
         """
         images, path = [], self.noise_path(seed, to_seed, steps)
         known = self.match(labels)
@@ -155,14 +155,14 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
 
         Raises:
             UnknownLabel: an id that the model does not know.
-            InvalidInput: the network cannot take this label map.
+            InvalidInput: the network cannot process this label map.
             InputTooLarge: at the network's spacing it is over the limits.
         """
         return self._prepared(self.match(labels))
 
     def shown(self, labels: MedicalImage) -> tuple[PreparedSlices, tuple[str, ...]]:
-        """What `prepare` gives; what was decided about the label map, and whether it is unlike
-        those of the training.
+        """The result of `prepare`, with assumptions about the label map, and differences from those
+        of the training.
         """
         known = self.match(labels)
         prepared = self._prepared(known)
@@ -180,7 +180,7 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
 
         Raises:
             UnknownLabel: an id that the model does not know.
-            InvalidInput: the network cannot take this label map.
+            InvalidInput: the network cannot process this label map.
         """
         if labels.spatial_dims < self.network.spatial_dims:
             raise InvalidInput(
@@ -205,8 +205,8 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
     def slice_noise(self, labels: PreparedSlices, z: Tensor) -> Tensor:
         """The noise vectors of a label map's slices, `[D, Z']`; `[1, Z]` for a 3-D network.
 
-        A slice has its noise by its position in mm, so that it is the same alone as in its volume.
-        A picture has that of `z` `[1, Z]`.
+        A slice's noise depends on its position in mm, so that it is the same alone as in its
+        volume. A picture has the noise of `z` `[1, Z]`.
         """
         if self.network.spatial_dims == 3:
             return z
@@ -222,17 +222,17 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         return self.network.noise_of_slices(z, depths, lengths)
 
     def _image(self, classes: Tensor, z: Tensor) -> Tensor:
-        """Images `[N, C, *S]` in [0, 1] of padded class indices `[N, 1, *S]` and noise `[N, Z]`."""
+        """Images `[N, C, *S]` in [0, 1] from padded class indices `[N, 1, *S]`, noise `[N, Z]`."""
         image: Tensor = self.network(one_hot(classes, self.network.label_channels), z)
         return (image + 1) / 2 if self.network.output == "tanh" else image
 
 
 def known_seed(seed: int, name: str = "seed") -> int:
-    """A seed as an integer of Python.
+    """A seed as a Python integer.
 
     Raises:
-        InvalidParameter: it is no whole number, negative or over 63 bits; the message calls it
-            `name`.
+        InvalidParameter: it is not a whole number, is negative or exceeds 63 bits; the message
+            calls it `name`.
     """
     try:
         whole = operator.index(seed)
@@ -247,8 +247,8 @@ def interpolate_noise(start: Tensor, end: Tensor, position: float) -> Tensor:
     """The noise vector `[1, Z]` at `position` (0 to 1) between two, both ends exact.
 
     Directions are interpolated spherically and lengths linearly: Gaussian noise of Z numbers nearly
-    always has a length near the square root of Z, which linear interpolation would leave. Parallel
-    vectors, which no unique great circle joins, are interpolated linearly.
+    always has a length near the square root of Z, from which linear interpolation would depart.
+    Parallel vectors, which no unique great circle joins, are interpolated linearly.
     """
     if position in (0.0, 1.0):
         return end if position else start

@@ -1,4 +1,4 @@
-"""How sure a model is of an image, in numbers that rank images, as active learning needs them.
+"""How sure a model is of an image, in numbers that rank images for active learning.
 
 >>> from caps_med.inference import load_model  # doctest: +SKIP
 >>> found = load_model("my-tumours").uncertainty("flair.nii.gz")  # doctest: +SKIP
@@ -34,17 +34,17 @@ class ImageUncertainty:
 
     Attributes:
         entropy: mean normalized entropy of the class probabilities, 0 (sure) to 1 (all classes
-            equally probable), over the positions that are labelled as foreground, or over the
-            whole image if there are none.
+            equally probable), over the positions labelled as foreground, or over the whole image
+            if there are none.
         flips: mean disagreement of the image and its mirror images, 0 to 3/4, or to 1/2 with a
-            single one; see `Disagreement`. None if it was not asked for.
+            single one; see `Disagreement`. None if not requested.
         members: mean disagreement of an ensemble's networks, 0 to 1 - 1 / members; None for a
-            single network, or if it was not asked for.
+            single network, or if not requested.
         descriptor: ``[N]``, float32: the mean pose vector of each capsule type of the last layer,
             one after another (N = types x atoms); without capsules the mean probability of each
-            class. Distances between the descriptors of one model tell how alike two images are
-            to it.
-        segmentation: the answer that all this is about.
+            class. The distance between descriptors of the same model measures how alike two images
+            are to it.
+        segmentation: the answer to which these numbers refer.
     """
 
     entropy: float
@@ -62,8 +62,8 @@ def image_uncertainty(
     Args:
         segmenter: of the model.
         image: ``[C, *S]``.
-        disagreement: whether to segment the mirror images and with each member of an ensemble
-            too: 4 passes in place of 1, and one for each member.
+        disagreement: whether to also segment the mirror images, and with each member of an
+            ensemble: 4 passes instead of 1, and one for each member.
 
     Raises:
         InvalidInput, InputTooLarge: see `Segmenter`.
@@ -90,8 +90,8 @@ def _descriptor(segmenter: Segmenter, image: MedicalImage, answer: Segmentation)
 def mean_poses(segmenter: Segmenter, slices: Tensor) -> FloatArray:
     """Mean pose vector ``[J, A]`` of each capsule type of the last layer.
 
-    Of a volume, a 2-D network is shown `DESCRIBED_SLICES` slices; of a slice or volume over
-    `WINDOW` the middle.
+    A 2-D network is shown `DESCRIBED_SLICES` slices of a volume; for a slice or volume over
+    `WINDOW` only the middle is used.
 
     Args:
         slices: ``[D, C, H, W]``, prepared for the network.
@@ -110,7 +110,7 @@ def mean_poses(segmenter: Segmenter, slices: Tensor) -> FloatArray:
 
 
 def _described(slices: Tensor, spatial_dims: int) -> Iterator[tuple[int, Tensor]]:
-    """Index of a slice, and the slices to take it from."""
+    """Index of a slice, and the slices from which to take it."""
     for axis in (2, 3) if spatial_dims == 2 else (0, 2, 3):
         size = min(slices.shape[axis], WINDOW[spatial_dims])
         slices = slices.narrow(axis, (slices.shape[axis] - size) // 2, size)

@@ -31,10 +31,10 @@ PROBABILITIES: tuple[ShownMap, ...] = ("probabilities",)
 
 
 def known_maps(names: Collection[str]) -> tuple[ShownMap, ...]:
-    """The maps of these names, or of one name.
+    """The maps with these names, or with a single name.
 
     Raises:
-        InvalidParameter: there is none of a name; the message tells those that there are.
+        InvalidParameter: a name is unknown; the message lists the known ones.
     """
     there: tuple[ShownMap, ...] = (*MAP_NAMES, *PROBABILITIES)
     names = (names,) if isinstance(names, str) else names
@@ -49,17 +49,17 @@ _TINY = np.finfo(np.float32).tiny
 
 @dataclass(frozen=True, eq=False)
 class Disagreement:
-    """How far labels change when the image is mirrored, or another member of an ensemble is asked.
+    """How much labels change when the image is mirrored, or another ensemble member is used.
 
-    A number is the share of views whose label differs from the most frequent one (the variation
+    A number is the fraction of views whose label differs from the most frequent one (the variation
     ratio of Freeman 1965), averaged over the positions where any view finds something other than
-    background; 0 where none does. It lies between 0 and 1 - 1 / views.
+    background; 0 if there are none. It lies between 0 and 1 - 1 / views.
 
     Attributes:
-        flips: of the image and its mirror images along rows, columns and both, 4 views; or along
-            rows alone, 2 views, where labels have a side or training mirrored nothing else.
+        flips: of the image and its mirror images along rows, columns and both, 4 views; or only
+            along rows, 2 views, if labels have a side or training mirrored nothing else.
         members: of the networks of an ensemble; None for a single network.
-        map: ``[1, *S]``, the same share at each position, over all these views together.
+        map: ``[1, *S]``, the same fraction at each position, over all these views together.
     """
 
     flips: float
@@ -76,8 +76,8 @@ def shares_of(probabilities: FloatArray) -> FloatArray:
     """Probabilities ``[K, *S]`` that add up to 1, background included.
 
     Args:
-        probabilities: of all classes, which need not add up to 1, such as capsule lengths; one
-            channel is the foreground's, and what is left of 1 the background's.
+        probabilities: of all classes, which need not add up to 1, such as capsule lengths; a single
+            channel is the foreground's, and the remainder to 1 the background's.
     """
     maps = _with_background(probabilities)
     return np.asarray(maps / np.maximum(maps.sum(0), _TINY), dtype=np.float32)
@@ -97,7 +97,7 @@ def _confidence(maps: FloatArray) -> FloatArray:
 
 
 def entropy_of(probabilities: FloatArray) -> FloatArray:
-    """Shannon entropy of the classes over that of a uniform distribution, ``[*S]``, 0 to 1.
+    """Shannon entropy of the classes relative to a uniform distribution, ``[*S]``, 0 to 1.
 
     Args:
         probabilities: see `shares_of`.
@@ -115,7 +115,7 @@ def _entropy(maps: FloatArray) -> FloatArray:
 def _by_slices(
     measure: Callable[[FloatArray], FloatArray], probabilities: FloatArray
 ) -> FloatArray:
-    """A measure of probabilities ``[K, *S]`` at each position, in the memory of its result."""
+    """A measure of probabilities ``[K, *S]`` at each position, without extra memory."""
     found = np.empty(probabilities.shape[1:], np.float32)
     for part in blocks(found.shape):
         found[part] = measure(_with_background(probabilities[:, part]))
@@ -133,7 +133,7 @@ class Votes:
 
     Attributes:
         counts: ``[K, D, H, W]``, of each class, background included.
-        views: how many there are.
+        views: number of views.
     """
 
     counts: NDArray[np.uint8]
@@ -141,7 +141,7 @@ class Votes:
 
     @classmethod
     def of(cls, views: Iterable[Tensor], classes: int) -> Votes:
-        """Of class indices ``[D, 1, H, W]``, one tensor for each view."""
+        """The votes of class indices ``[D, 1, H, W]``, one tensor per view."""
         return reduce(operator.add, (cls._once(view, classes) for view in views))
 
     @classmethod
@@ -150,15 +150,15 @@ class Votes:
         return cls(np.stack([found == k for k in range(classes)]).view(np.uint8), 1)
 
     def __add__(self, other: Votes) -> Votes:
-        """The views of both."""
+        """The votes of both sets of views."""
         return Votes(self.counts + other.counts, self.views + other.views)
 
     def disagreement(self) -> FloatArray:
-        """Share of the views that differ from the most frequent class, ``[D, 1, H, W]``."""
+        """Fraction of the views that differ from the most frequent class, ``[D, 1, H, W]``."""
         return np.asarray(1 - self.counts.max(0)[:, None] / self.views, dtype=np.float32)
 
     def mean_disagreement(self) -> float:
-        """Mean where any view finds something other than background; 0 where none does."""
+        """Mean where any view finds something other than background; 0 if none does."""
         region = self.counts[0] < self.views
         return float(self.disagreement()[:, 0][region].mean()) if region.any() else 0.0
 
