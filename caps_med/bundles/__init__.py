@@ -1,6 +1,6 @@
 """The model repository: MONAI bundles on disk, versions, safetensors weights, provenance.
 
-What is known of a model without its weights is read without torch.
+Everything except the weights can be read without importing torch.
 """
 
 from typing import TYPE_CHECKING

@@ -43,7 +43,7 @@ class Bundle:
         """The parsed ``configs/metadata.json``.
 
         Raises:
-            InvalidBundle: it is missing, too large, or not of the form needed here.
+            InvalidBundle: it is missing, too large, or does not have the required form.
         """
         path = self.path / "configs" / "metadata.json"
         try:
@@ -84,9 +84,9 @@ class Bundle:
         return self.path / self.metadata.weights.file
 
     def load_network(self) -> CapsuleNetwork:
-        """The network in evaluation mode, its weights verified.
+        """The network in evaluation mode, with verified weights.
 
-        No memory is taken for a network before there are weights of its shapes.
+        No memory is allocated for a network until weights with its shapes are found.
 
         Raises:
             InvalidBundle: the checksum, the network's arguments, the labels or a tensor does not
@@ -100,7 +100,7 @@ class Bundle:
         """Check the weights against the recorded checksum.
 
         Raises:
-            InvalidBundle: they are missing or differ, or the network's arguments are not valid.
+            InvalidBundle: they are missing or differ, or the network's arguments are invalid.
         """
         from caps_med.bundles.loading import verify
 

@@ -1,7 +1,7 @@
-"""Hidden folders in the model repository: what is being written, or deleted.
+"""Hidden folders in the model repository, for models that are being written or deleted.
 
-`caps_med.drafts` replaces what is there; of two writers of one model the second takes the next
-version.
+Unlike with `caps_med.drafts`, nothing is replaced: the second of two writers of one model gets the
+next version.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ABANDONED = 3600.0
 
 
 def new_draft(home: Path) -> Path:
-    """An empty hidden folder; those that killed processes left in `home` are deleted."""
+    """A new empty hidden folder; those that killed processes left in `home` are deleted."""
     return _hidden(home, _DRAFT)
 
 
 def remove_whole(folder: Path) -> None:
-    """Delete a folder, which is no longer found under its name from one moment to the next."""
+    """Delete a folder, which disappears under its name at a single moment."""
     removed = _hidden(folder.parent, _REMOVED)
     with suppress(OSError):
         make_writable(folder)
@@ -42,13 +42,13 @@ def remove_left(home: Path, age: float = ABANDONED) -> None:
 
 
 def copy_writable(source: Path, target: Path) -> None:
-    """Copy a folder; the copy is the owner's to change where the source is write-protected."""
+    """Copy a folder; the owner can change the copy even if the source is write-protected."""
     shutil.copytree(source, target)
     make_writable(target)
 
 
 def make_writable(folder: Path) -> None:
-    """Let the owner change a folder and what it holds."""
+    """Let the owner change a folder and its contents."""
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             path.chmod(path.stat().st_mode | stat.S_IWUSR)

@@ -1,7 +1,7 @@
 """Models for other tools: MONAI bundle folders, ONNX and `torch.export` programs.
 
-`torch.export` and not TorchScript: PyTorch 2.13 deprecates `torch.jit.script` and `torch.jit.trace`
-in favour of it, and a `.pt2` program checks the sizes it is given.
+`torch.export` rather than TorchScript: PyTorch 2.13 deprecates `torch.jit.script` and
+`torch.jit.trace` in favour of it, and a `.pt2` program checks the sizes it is given.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
     - ``"onnx"``: one file; any batch size, height and width: padding and cropping are inside.
     - ``"torch"``: a `torch.export` program, `.pt2`; any batch size, height and width from 16.
 
-    A CapsPix2Pix with dense noise and a classification network keep their one size, Pix2Pix and
+    A CapsPix2Pix with dense noise and a classification network keep their fixed size; Pix2Pix and
     SPADE take 256 x 256. Nothing is left behind on failure.
 
     Args:
@@ -60,8 +60,8 @@ def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
 
     Raises:
         InvalidParameter: an unknown format, or `out` exists.
-        InvalidBundle: the model does not hold together.
-        MissingExtra: ONNX without the packages for it.
+        InvalidBundle: the model is inconsistent.
+        MissingExtra: the packages for ONNX are not installed.
     """
     writers: dict[str, Callable[[Bundle, Path], None]] = {
         "bundle": _write_bundle,
@@ -86,7 +86,7 @@ def export_program(network: CapsuleNetwork, inputs: Inputs | None = None) -> Any
 
     Args:
         network: in eval mode.
-        inputs: what to trace it with; None makes zeros. Batch size at least 2.
+        inputs: the inputs for tracing, with a batch size of at least 2; None uses zeros.
     """
     inputs = example_inputs(network) if inputs is None else inputs
     with _without_cache():
@@ -161,8 +161,8 @@ def _write_onnx(bundle: Bundle, path: Path) -> None:
 
 @contextmanager
 def _without_cache() -> Iterator[None]:
-    """Without PyTorch's cache of the shapes that operations give: of sizes that are left open,
-    looking one up takes longer than computing it, and an export twice as long.
+    """Disable PyTorch's cache of operations' output shapes: with dynamic sizes, a lookup takes
+    longer than the computation, and an export twice as long.
     """
     import torch._dynamo.config as config  # imports the compiler
 
@@ -172,7 +172,7 @@ def _without_cache() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter says about its own internals, and about torchvision, which is not
+    """Suppress the exporter's messages about its own internals, and about torchvision, which is not
     used.
     """
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]

@@ -1,4 +1,4 @@
-"""The network of a bundle, its weights verified."""
+"""The network of a bundle, with verified weights."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def verify(bundle: Bundle) -> None:
 
 
 def _needed(bundle: Bundle) -> Mapping[str, Tensor]:
-    """Names and shapes of the network's tensors, which have no values."""
+    """Names and shapes of the network's tensors, without values."""
     with shapes_only():
         return _network(bundle).state_dict()
 
 
 def _network(bundle: Bundle) -> CapsuleNetwork:
-    """The network before it has its weights."""
+    """The network without its weights."""
     spec = bundle.card.network
     try:
         network = build_network(spec.name, spec.arguments)
@@ -57,7 +57,7 @@ def _network(bundle: Bundle) -> CapsuleNetwork:
 
 
 def _verified(bundle: Bundle, needed: Mapping[str, Tensor]) -> bytes:
-    """The content of the weights' file, which has the recorded checksum."""
+    """The content of the weights file, checked against the recorded checksum."""
     recorded = bundle.metadata.weights
     if not bundle.weights.is_file():
         raise InvalidBundle(f"{bundle.reference}: {recorded.file} is missing")
@@ -87,7 +87,7 @@ def labels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
 
 
 def channels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
-    """How the card's names of channels differ from the network's input; empty if they do not."""
+    """How the card's channel names differ from the network's input; empty if they do not."""
     if not card.channel_names or not isinstance(network, SegmentationNetwork):
         return ""
     wanted = network.in_channels // (2 * card.neighbours + 1)

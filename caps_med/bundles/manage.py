@@ -1,7 +1,7 @@
 """Remove, rename and copy models of a repository.
 
 A crash at any moment leaves each model whole: new folders appear by a rename, and folders to be
-deleted are first renamed to names that are no models.
+deleted are first renamed to names that are not model names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def removable(repository: ModelRepository, reference: str) -> list[Bundle]:
 
     Raises:
         ModelNotFound: there is no such model or version.
-        InvalidParameter: one of them is built in.
+        InvalidParameter: one of them is a built-in model.
     """
     if "@" in reference:
         return _own([repository.find(reference)])
@@ -43,9 +43,9 @@ def remove_model(repository: ModelRepository, reference: str) -> list[Bundle]:
 
 
 def remove_versions(versions: Iterable[Bundle]) -> None:
-    """Delete these versions, of `removable`, and none that has been written since.
+    """Delete these versions, from `removable`, but none that has been written since.
 
-    The newest goes last: until then the bare name refers to it.
+    The newest is deleted last: until then the bare name refers to it.
     """
     for bundle in versions:
         remove_whole(bundle.path)
@@ -53,7 +53,7 @@ def remove_versions(versions: Iterable[Bundle]) -> None:
 
 
 def _tidy(home: Path) -> None:
-    """Delete the folder of a model that has no version, nor a draft of one."""
+    """Delete the folder of a model that has neither a version nor a draft of one."""
     if home.is_dir():
         remove_left(home)
         with suppress(OSError):  # it is not empty
@@ -65,7 +65,7 @@ def copy_model(repository: ModelRepository, reference: str, name: str) -> Bundle
 
     Raises:
         ModelNotFound: there is no such model or version.
-        InvalidParameter: the new name is not valid, or exists.
+        InvalidParameter: the new name is invalid, or already exists.
         InvalidBundle: the weights are damaged.
     """
     source = repository.find(reference)
@@ -78,11 +78,11 @@ def copy_model(repository: ModelRepository, reference: str, name: str) -> Bundle
 
 
 def rename_model(repository: ModelRepository, name: str, new: str) -> list[Bundle]:
-    """Give a model, with all its versions, another name; returns them in ascending order.
+    """Rename a model with all its versions; returns them in ascending order.
 
     Raises:
         ModelNotFound: there is no such model.
-        InvalidParameter: it is built in or is one version, or the new name is not valid or exists.
+        InvalidParameter: it is built in or a single version, or the new name is invalid or exists.
     """
     if "@" in name:
         raise InvalidParameter(
@@ -99,7 +99,7 @@ def rename_model(repository: ModelRepository, name: str, new: str) -> list[Bundl
 
 
 def _versions(repository: ModelRepository, name: str) -> list[Bundle]:
-    """All versions of a model, candidates too.
+    """All versions of a model, including candidates.
 
     Raises:
         ModelNotFound: there is no such model.
@@ -111,7 +111,7 @@ def _versions(repository: ModelRepository, name: str) -> list[Bundle]:
 
 
 def _own(bundles: Iterable[Bundle]) -> list[Bundle]:
-    """The bundles, none of which comes with the package."""
+    """The bundles, after checking that none comes with the package."""
     found = list(bundles)
     for bundle in found:
         if bundle.path.is_relative_to(BUILT_IN):
@@ -131,7 +131,7 @@ def _check_new(repository: ModelRepository, name: str) -> None:
 
 @contextmanager
 def _new_home(repository: ModelRepository, name: str) -> Iterator[Path]:
-    """A hidden folder that becomes the model's when it is complete, and else is deleted."""
+    """A hidden folder that becomes the model's when complete, and is otherwise deleted."""
     repository.make_ready()
     draft = new_draft(repository.root)
     try:
@@ -146,7 +146,7 @@ def _new_home(repository: ModelRepository, name: str) -> Iterator[Path]:
 
 
 def _copy(bundle: Bundle, home: Path, name: str, version: int) -> None:
-    """A bundle's files as ``home/version``, with the new name in its texts."""
+    """Copy a bundle's files to ``home/version``, with the new name in its texts."""
     target = home / str(version)
     copy_writable(bundle.path, target)
     path = target / "configs" / "metadata.json"

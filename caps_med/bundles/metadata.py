@@ -54,17 +54,17 @@ class _Section(BaseModel):
 class LargestComponents(_Section):
     """Which connected components of its labels a refined answer of a one-organ model keeps.
 
-    The labels are eroded, so that what hangs on the organ by a thin bridge, as neck and face on a
-    brain, comes apart; the largest components stay and grow back. See
+    The labels are eroded to detach parts that are connected to the organ by a thin bridge, such as
+    neck and face to a brain; the largest components stay and grow back. See
     `caps_med.inference.largest_components`.
 
     Attributes:
-        labels: ids that make up the organ together; others, such as fluid, stay where they are.
+        labels: ids that together make up the organ; others, such as fluid, are left unchanged.
         erosion_mm: half of the widest bridge that is cut, in millimetres.
         reach_mm: how far the eroded components grow back within the labels.
-        share: smallest size of a component that stays, over that of the largest one.
-        extent_mm: least extent of a volume in each direction for this to be done: in a slab, or a
-            slice, parts of one organ lie apart.
+        share: smallest size of a component that is kept, relative to the largest one.
+        extent_mm: least extent of a volume in each direction for this to be applied: in a slab or
+            a slice, parts of one organ may be separate.
     """
 
     labels: Annotated[tuple[LabelId, ...], Field(min_length=1)]
@@ -75,14 +75,14 @@ class LargestComponents(_Section):
 
 
 class NetworkSpec(_Section):
-    """A name of the closed registry, and the arguments that rebuild the network."""
+    """A name in the closed registry, and the arguments that rebuild the network."""
 
     name: str
     arguments: dict[str, Any]
 
 
 class WeightsSpec(_Section):
-    """The weights' file below the bundle, its checksum and its precision on disk."""
+    """The weights file in the bundle, its checksum and its precision on disk."""
 
     file: Literal["models/model.safetensors"] = "models/model.safetensors"
     sha256: str
@@ -93,12 +93,12 @@ class WeightsProvenance(_Section):
     """Where the weights came from.
 
     Attributes:
-        command: what trains them again, or imported them.
+        command: the command that trains them again, or that imported them.
         data: the training data, with their source and licence.
         recipe: every value of the training recipe.
-        trials: of the search that found the recipe, one row for each; empty if there was none.
-        files_sha256: of the names, sizes and times of the files of the data, by which these are
-            recognized in any folder; empty where there are none, and in older models.
+        trials: trials of the search that found the recipe, one row each; empty if there was none.
+        files_sha256: checksum of the names, sizes and times of the data files, by which the data
+            are recognized in any folder; empty if there are none, and in older models.
     """
 
     command: str
@@ -111,13 +111,13 @@ class WeightsProvenance(_Section):
 
 
 class Statement(_Section):
-    """What only the person who makes a model can state about it.
+    """What only the maker of a model can state about it.
 
     Attributes:
-        input_description: the images or label maps that it was made for, in words; empty if not
+        input_description: the images or label maps for which it was made, in words; empty if not
             stated.
-        license: of the weights, by preference an SPDX expression.
-        codes: label id -> what the label stands for, where that does not follow from its English
+        license: license of the weights, preferably an SPDX expression.
+        codes: label id -> what the label stands for, if this does not follow from its English
             name; see `caps_med.images.label_codes`.
     """
 
@@ -131,15 +131,15 @@ def checked_statement(
     input_description: str | None = None,
     codes: Sequence[str] = (),
 ) -> Statement:
-    """A statement of what is given.
+    """A statement from the given values, after checking them.
 
     Args:
-        codes: of labels, each as ``1=5366008,SCT,Hippocampus,left``; several in one with semicolons
-            between them.
+        codes: of labels, each as ``1=5366008,SCT,Hippocampus,left``; several in one text are
+            separated by semicolons.
 
     Raises:
-        InvalidParameter: one of them is too long, has several lines, or is an empty licence; a code
-            has another form.
+        InvalidParameter: a value is too long, has several lines, or is an empty licence; or a code
+            does not have this form.
     """
     coded = dict(_coded(one) for text in codes for one in text.split(";") if one.strip())
     given = {"license": license, "input_description": input_description, "codes": coded}
@@ -164,11 +164,11 @@ class ClassificationSpec(_Section):
 
     Attributes:
         pictures: how an image becomes the network's input.
-        exclusive: whether an image belongs to exactly one class; else to any number of them.
+        exclusive: whether an image belongs to exactly one class, rather than to any number.
         temperature: probabilities of exclusive classes are proportional to ``score ** (1 /
             temperature)``; fitted on held-out images.
-        reconstruction_error: below it are reconstructions of 99 % of the held-out images, see
-            `caps_med.inference.suitability.unexplained`; None without a decoder, and in older
+        reconstruction_error: the error below which 99 % of the held-out images are reconstructed,
+            see `caps_med.inference.suitability.unexplained`; None without a decoder, and in older
             models.
     """
 
@@ -185,11 +185,11 @@ class ImageStatistics(_Section):
     """Ranges of statistics of the training slices; see `caps_med.inference.suitability`.
 
     Attributes:
-        background: share of a slice that has its most frequent intensity.
+        background: fraction of a slice that has its most frequent intensity.
         dark, middle, bright: the 10th, 50th and 90th percentile of the other intensities, which
             are its content, on the scale of the normalization.
-        contrast: their standard deviation.
-        roughness: mean difference of neighbouring pixels over the slice's standard deviation.
+        contrast: standard deviation of the content.
+        roughness: mean difference of neighbouring pixels divided by the slice's standard deviation.
     """
 
     background: Range
@@ -204,9 +204,9 @@ class LabelMapStatistics(_Section):
     """Ranges of statistics of training slices; see `caps_med.inference.label_suitability`.
 
     Attributes:
-        labelled: share of a slice that is not background.
-        borders: pairs of neighbouring pixels with different labels, for each labelled pixel.
-        shares: of the labelled pixels, of each label but the background, in their order.
+        labelled: fraction of a slice that is not background.
+        borders: pairs of neighbouring pixels with different labels, per labelled pixel.
+        shares: fraction of the labelled pixels for each label except the background, in order.
     """
 
     labelled: Range
@@ -218,39 +218,38 @@ class ModelCard(Statement):
     """The section ``caps_med`` of metadata.json: what inference needs and reports.
 
     Attributes:
-        labels: label id -> name, background included, in rising order; the k-th id is class k. A
-            network with one output channel or label channel is binary: its class is the second id.
-            Of a classification network the classes, without a background.
-        plane: in which plane volumes are cut for a 2-D network.
-        spacing_mm: (row, column) distances the network was trained on; None for pictures.
-        slice_mm: distance between the slices of its training volumes; None where it is not known.
-        resample_slices: whether volumes are resampled to `slice_mm` as well, for a network of
-            volumes; else its slices are those of the image.
-        noise_mm: of a generator: distances across the slices over which its random fields are
-            correlated, as in its training volumes; None for fields alike in all directions.
+        labels: label id -> name, background included, in ascending order; the k-th id is class k.
+            A network with one output channel or label channel is binary: its class is the second
+            id. For a classification network, the classes, without a background.
+        plane: the plane in which volumes are cut for a 2-D network.
+        spacing_mm: (row, column) spacing on which the network was trained; None for pictures.
+        slice_mm: distance between the slices of its training volumes; None if unknown.
+        resample_slices: whether volumes are also resampled to `slice_mm`, for a 3-D network;
+            otherwise its slices are those of the image.
+        noise_mm: for a generator, the correlation lengths of its random fields across the slices,
+            as in its training volumes; None for isotropic fields.
         neighbours: slices on each side that a 2-D network sees beside the one it segments, as
-            channels in their order.
-        instances: what ids of instances in its training data were learned as: ``binary``
+            channels in order.
+        instances: how ids of instances in its training data were learned: ``binary``
             (foreground), ``borders`` (foreground, and borders between touching objects),
-            ``classes``; None where it was not stated.
+            ``classes``; None if not stated.
         channel_names: of the image, in the order in which they are given; may be empty.
         normalization: applied to each image or volume as a whole.
-        classification: of a classification model, else None; it holds its own normalization.
-        details: of a model of an added task, what its `TaskTraits.details` describes.
-        temperature: of a segmentation model: probabilities are proportional to ``score ** (1 /
-            temperature)``, fitted on held-out images; None leaves the scores as they are.
-        refine: of a segmentation model: the method by which its answers are adapted to the
-            intensities of each image, unless something else is asked for; see
-            `caps_med.inference.refinement`. None leaves them as the network gives them.
-        largest_components: of a segmentation model: what of an answer is kept where it is refined;
+        classification: for a classification model, otherwise None; it has its own normalization.
+        details: for a model of an added task, what its `TaskTraits.details` describes.
+        temperature: for a segmentation model: probabilities are proportional to ``score ** (1 /
+            temperature)``, fitted on held-out images; None leaves the scores unchanged.
+        refine: for a segmentation model, the method by which its answers are adapted to the
+            intensities of each image, unless a call chooses another; see
+            `caps_med.inference.refinement`. None leaves them as output by the network.
+        largest_components: for a segmentation model, the part of a refined answer that is kept;
             None for all of it.
-        refined_entropy: of a model with `refine`: the mean entropy of its answers to images that
-            suit it is at most this; a less certain answer has a warning. None where it is not
-            known.
-        statistics: of the training images, to recognize images that are unlike them; None where
-            they are not known.
-        label_statistics: of a generator: those of the training label maps, likewise.
-        aliases: of a generator: further ids of label maps -> the label's id that each is read as,
+        refined_entropy: for a model with `refine`, the maximum mean entropy of its answers to
+            suitable images; a less certain answer gets a warning. None if unknown.
+        statistics: of the training images, to recognize images that are unlike them; None if
+            unknown.
+        label_statistics: for a generator, likewise those of the training label maps.
+        aliases: for a generator, further ids of label maps -> the label's id as which each is read,
             such as those of the right half of the brain.
         scores: measured on held-out data, as named.
     """
@@ -334,7 +333,7 @@ class ModelCard(Statement):
 
     @property
     def task_details(self) -> TaskDetails | None:
-        """`details` as the model's task describes them; None for a built-in task."""
+        """`details` in the form defined by the model's task; None for a built-in task."""
         described = TASKS[self.task].details
         return None if described is None else described.model_validate(self.details)
 
@@ -366,30 +365,30 @@ class ModelCard(Statement):
 
     @property
     def keeps_sides(self) -> bool:
-        """Whether left and right are not to be exchanged in an image.
+        """Whether left and right must not be exchanged in an image.
 
-        Labels have a side of the body by their names or codes, or the network has learned from no
-        image that is mirrored left to right, as far as its recipe is known.
+        This is so if labels have a side of the body by their names or codes, or if the network was
+        not trained on images mirrored left to right, as far as its recipe is known.
         """
         unmirrored = 0 in self._recorded("flip_columns")
         return unmirrored or have_sides(self.labels.values(), self.codes.values())
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
-        """Axes along which training mirrored images ``[..., rows, columns]``: of -2 and -1.
+        """Axes, among -2 and -1, along which training mirrored images ``[..., rows, columns]``.
 
-        Where the recipe does not say it: left to right alone, unless the model `keeps_sides`.
+        If the recipe does not say: only left to right, unless the model `keeps_sides`.
         """
         rows = any(self._recorded("flip_rows"))
         return (*([-2] if rows else []), *([] if self.keeps_sides else [-1]))
 
     @property
     def tta_views(self) -> int:
-        """Views over which test-time augmentation averages; 1 where there is nothing to mirror."""
+        """Views over which test-time augmentation averages; 1 if there is nothing to mirror."""
         return 2 ** len(self.mirrored_axes) if self.task == "segmentation" else 1
 
     def _recorded(self, share: str) -> list[Any]:
-        """What the recipe records of a share of changed training images."""
+        """The fraction of changed training images that the recipe records."""
         augmentations = (self.provenance.recipe.get(k) for k in ("augmentation", "randomization"))
         return [a[share] for a in augmentations if isinstance(a, dict) and share in a]
 
@@ -400,12 +399,12 @@ class ModelCard(Statement):
 
     @property
     def shown_scores(self) -> list[tuple[str, float]]:
-        """The scores with their names as people read them: ``held-out balanced accuracy``."""
+        """The scores with readable names: ``held-out balanced accuracy``."""
         return [(name.replace("_", " "), value) for name, value in self.scores.items()]
 
     @property
     def shown_channels(self) -> list[str]:
-        """The displayed name of each channel: its own name, else its colour or number."""
+        """The displayed name of each channel: its own name, or its colour or number."""
         if self.channel_names:
             return list(self.channel_names)
         if self.takes_colours:
@@ -420,7 +419,7 @@ class ModelCard(Statement):
 
     @property
     def slice_plane(self) -> Plane:
-        """The plane of the slices of a volume that the network looks at."""
+        """The plane of the volume slices that the network takes."""
         return self.classification.pictures.plane if self.classification else self.plane
 
     def capsule_labels(self, capsules: int) -> dict[int, str]:
@@ -441,7 +440,7 @@ class ModelCard(Statement):
 
     @property
     def shown_colors(self) -> dict[int, Color]:
-        """The colour of each label: the card's own, else the default palette's."""
+        """The colour of each label: the card's own, or that of the default palette."""
         usual_of = {label: label_colors(label).tolist() for label in self.labels}
         return {label: self.colors.get(label, (r, g, b)) for label, (r, g, b) in usual_of.items()}
 
@@ -469,7 +468,7 @@ class ModelCard(Statement):
 
 
 class BundleMetadata(BaseModel):
-    """``configs/metadata.json``: MONAI's fields, kept as they are, and the model card."""
+    """``configs/metadata.json``: MONAI's fields, kept unchanged, and the model card."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 

@@ -48,7 +48,7 @@ def monai_metadata(
 
 
 def intended_use(card: ModelCard) -> str:
-    """What the model takes, as far as it is stated, and what it is not intended for."""
+    """The model's input, as far as stated, and what it is not intended for."""
     takes = f"Takes {card.input_description}. " if card.input_description else ""
     return f"{takes}Research only; not a medical device."
 

@@ -1,7 +1,7 @@
 """ONNX graphs that take any size: padding before the network, cropping after it.
 
-Not part of the network that is exported: `torch.export` cannot show that a size rounded up to the
-divisor is a multiple of it, and so refuses the program.
+Not part of the exported network: `torch.export` cannot prove that a size rounded up to the
+divisor is a multiple of it, and therefore rejects the program.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def take_any_size(
     """The model with its first input padded to the divisor, and its output cropped back.
 
     Args:
-        model: whose first input and only output are maps ``[N, C, *S]``; changed.
+        model: its first input and only output are maps ``[N, C, *S]``; it is changed in place.
         divisor: of each spatial axis.
         axes: names of the spatial axes.
-        mode: continues the maps by their last values, or by zeros.
-        twice: whether the last axis is padded once more where none is longer than the divisor, see
+        mode: pads the maps with their last values, or with zeros.
+        twice: whether the last axis is padded further if none is longer than the divisor, see
             `caps_med.networks.padding.padded`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The model repository: folders of bundles, always with the built-in ones."""
+"""The model repository: folders of bundles, always including the built-in ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ModelRepository:
         """The name itself, if it is valid.
 
         Raises:
-            InvalidParameter: it is not of a-z, 0-9 and hyphens, or too long.
+            InvalidParameter: it has characters other than a-z, 0-9 and hyphens, or is too long.
         """
         if not _NAME.fullmatch(name):
             raise InvalidParameter(
@@ -74,7 +74,7 @@ class ModelRepository:
         return sorted(name for name in named if self.versions(name))
 
     def versions(self, name: str) -> list[int]:
-        """Versions of that model in ascending order; none if it does not exist."""
+        """Versions of that model in ascending order; empty if it does not exist."""
         return sorted(self._folders(name))
 
     def candidates(self, name: str) -> list[int]:
@@ -85,7 +85,7 @@ class ModelRepository:
         """The versions that the bare name may refer to, the newest first.
 
         Raises:
-            ModelNotFound: there is none; the message lists what there is.
+            ModelNotFound: there is none; the message lists the available ones.
         """
         folders = self._folders(name)
         found = [v for v in sorted(folders, reverse=True) if not is_candidate(folders[v])]
@@ -117,7 +117,7 @@ class ModelRepository:
         return bundle
 
     def is_built_in(self, name: str) -> bool:
-        """Whether a model of this name comes with the package."""
+        """Whether a model with this name comes with the package."""
         return bool(_NAME.fullmatch(name)) and (BUILT_IN / name).is_dir()
 
     def list(self) -> list[Bundle]:
@@ -135,7 +135,7 @@ class ModelRepository:
         """The model ``name`` in its latest version that is not a candidate, or ``name@3``.
 
         Raises:
-            ModelNotFound: there is no such model or version; the message lists what there is.
+            ModelNotFound: there is no such model or version; the message lists the available ones.
         """
         match = _REFERENCE.fullmatch(reference)
         if match is None or not _NAME.fullmatch(match["name"]):
@@ -172,7 +172,7 @@ class ModelRepository:
 
 @contextmanager
 def _passed_over(folder: Path) -> Iterator[None]:
-    """Pass over a folder that is deleted meanwhile, or closed to this user, who is told."""
+    """Skip a folder that was deleted meanwhile, or, with a warning, one that is not readable."""
     try:
         yield
     except FileNotFoundError:

@@ -11,7 +11,7 @@ from caps_med.networks import SPADE, CapsPix2Pix, Pix2Pix, SynthesisNetwork
 
 
 class Seeded(SynthesisNetwork):
-    """A generator of a label map alone; z is drawn from `seed`, the same for the whole batch.
+    """A generator with only a label map as input; z is drawn from `seed`, one for the whole batch.
 
     MONAI's bundle commands give a network one input. Arguments and weights are those of the
     generator, which is the other base class.

@@ -1,4 +1,4 @@
-"""Tensors compared by name and shape."""
+"""Compare tensors by name and shape."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def differences(
     needed: Mapping[str, Shape],
     optional: Mapping[str, Shape] | None = None,
 ) -> dict[str, list[str]]:
-    """``missing``, ``extra`` and ``wrong shape`` -> one text per tensor; empty where all fit.
+    """``missing``, ``extra`` and ``wrong shape`` -> one text per tensor; empty if all match.
 
     Args:
         found: name -> shape.
-        needed: what must be there.
-        optional: what may be there, with this shape.
+        needed: tensors that must be present.
+        optional: tensors that may be present, with this shape.
     """
     known = {**needed, **(optional or {})}
     listed = {
@@ -50,10 +50,10 @@ def differences(
 def mismatches(
     found: Mapping[str, Tensor], needed: Mapping[str, Tensor], most: int | None = None
 ) -> str:
-    """What differs between two state dicts, in one line; empty if nothing does.
+    """The differences between two state dicts, in one line; empty if there are none.
 
     Args:
-        most: tensors that are named; None for all.
+        most: number of tensors to name; None for all.
     """
     listed = differences(shapes(found), shapes(needed))
     named = [f"{kind} {entry}" for kind, entries in listed.items() for entry in entries]

@@ -12,10 +12,10 @@ from caps_med.registries import Registry
 
 
 class TaskDetails(BaseModel):
-    """The base of what the card says of models of an added task alone.
+    """Base of the details in the card of models of an added task.
 
     Attributes:
-        pictures: how an image becomes the network's input; None if by the card's `preprocessing`.
+        pictures: how an image becomes the network's input; None to use the card's `preprocessing`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,10 +28,10 @@ class Port:
     """An input or output of a network.
 
     Attributes:
-        format: MONAI's name: ``magnitude`` of an image, ``segmentation`` of a label map,
+        format: MONAI's name: ``magnitude`` for an image, ``segmentation`` for a label map,
             ``probabilities``.
         channels: the network's argument with the number of channels.
-        spatial: whether there is one value for each pixel, or one for the whole image.
+        spatial: whether there is one value per pixel, or one for the whole image.
     """
 
     format: str
@@ -45,10 +45,10 @@ class TaskTraits:
 
     Attributes:
         takes, gives: the input and output of their networks.
-        section: the section of the card that these models, and no others, have; None for none.
+        section: the section of the card that only these models have; None for none.
         optional: fields of the card that no other models have.
-        fewest_labels: labels that a model has at least; of classes there are two or more.
-        details: of an added task, what `ModelCard.details` holds; None for nothing.
+        fewest_labels: minimum number of labels of a model; of classes there are two or more.
+        details: for an added task, the type of `ModelCard.details`; None for nothing.
     """
 
     takes: Port

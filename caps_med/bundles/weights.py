@@ -42,7 +42,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
 
 
 def read_weights(path: Path, needed: Mapping[str, Tensor]) -> bytes:
-    """The file's content, read once, so that what is checked is what is used.
+    """The file's content, read once, so that the checked bytes are the ones used.
 
     Args:
         needed: the network's state dict, on any device; a file that is much larger is not read.
@@ -69,7 +69,7 @@ def parse_weights(content: bytes, name: str, needed: Mapping[str, Tensor]) -> di
         needed: the network's state dict, on any device.
 
     Raises:
-        InvalidBundle: the file is broken, or its tensors are not the network's; the message lists
+        InvalidBundle: the file is corrupt, or its tensors are not the network's; the message lists
             each missing, extra and misshapen tensor with both shapes.
     """
     try:
@@ -82,7 +82,7 @@ def parse_weights(content: bytes, name: str, needed: Mapping[str, Tensor]) -> di
 
 
 def fill(network: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Put weights of the right names and shapes into the network; float16 is widened.
+    """Put weights with the right names and shapes into the network; float16 is widened.
 
     Raises:
         InvalidBundle: a value is not finite.

@@ -32,13 +32,13 @@ def write_bundle(
     """Write the next version of ``name``; a crash leaves the repository as it was.
 
     Args:
-        half: weights as float16, half the size; check beforehand that the result holds.
+        half: write weights as float16, half the size; check beforehand that the results hold up.
         candidate: whether the bare name keeps referring to an earlier version until this one is
             promoted.
 
     Raises:
-        InvalidParameter: the name is not valid, or the card's labels or channels are not the
-            network's.
+        InvalidParameter: the name is invalid, or the card's labels or channels do not match the
+            network.
     """
     repository.check_name(name)
     if problem := labels_problem(card, network):
@@ -119,7 +119,7 @@ def _license(name: str) -> str:
 def inference_config(card: ModelCard) -> dict[str, Any]:
     """A config for MONAI's bundle commands; the service never reads it.
 
-    They give a network one input, so a generator is one with a seed there.
+    They give a network only one input, so generators appear there with a fixed seed.
     """
     return {
         "imports": ["$from safetensors.torch import load_file"],
@@ -134,7 +134,7 @@ def inference_config(card: ModelCard) -> dict[str, Any]:
 
 
 def _target(name: str) -> str:
-    """Where Python finds the network's class; that of another package lies there."""
+    """The import path of the network's class, which may be in another package."""
     if name in SEEDED:
         return f"caps_med.bundles.seeded.{SEEDED[name].__name__}"
     if name in NETWORKS.builtin:
