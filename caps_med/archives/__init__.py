@@ -1,10 +1,10 @@
-"""DICOMweb archives that the settings name: find a series, retrieve it, store an answer.
+"""DICOMweb archives defined in the settings: find a series, retrieve it, store an answer.
 
 >>> SeriesReference.parse("dicomweb://pacs/studies/1.2.3/series/1.2.3.4")
 SeriesReference(archive='pacs', study='1.2.3', series='1.2.3.4')
 
-A reference names an archive; its address and credentials are in the settings alone
-(`configured_archives`), so nobody who may ask for a series can choose where requests go.
+A reference names an archive; its address and credentials are only in the settings
+(`configured_archives`), so nobody who requests a series can choose where requests are sent.
 """
 
 from caps_med.archives.archive import Archive, SeriesFound, find_archive, only_series

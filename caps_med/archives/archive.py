@@ -65,12 +65,12 @@ class SeriesFound:
 
 
 class Archive:
-    """An archive that the settings name. Every call makes a connection of its own.
+    """An archive defined in the settings. Every call opens its own connection.
 
     Args:
-        name: in the settings.
-        settings: where it is.
-        bounds: on each exchange.
+        name: its name in the settings.
+        settings: its address and credentials.
+        bounds: limits for each exchange.
 
     Raises:
         MissingExtra: dicomweb-client is not installed.
@@ -90,7 +90,7 @@ class Archive:
             study, series: UIDs; at least one of them.
 
         Raises:
-            InvalidParameter: a UID is none, or neither is given.
+            InvalidParameter: a UID is invalid, or neither is given.
             ArchiveUnavailable, ArchiveDenied: see `retrieve`.
         """
         if study is None and series is None:
@@ -108,18 +108,18 @@ class Archive:
     def retrieve(
         self, reference: SeriesReference, admit: Callable[[int], None] | None = None
     ) -> bytes:
-        """All files of a series, unchanged, in a zip that `read_image` takes.
+        """All files of a series, unchanged, in a zip that `read_image` accepts.
 
-        They are not parsed here: whoever decodes them bounds that.
+        They are not parsed here: the decoder enforces its own bounds.
 
         Args:
-            admit: called with the bytes of each piece as it arrives, before it is kept; what it
-                raises ends the retrieval.
+            admit: called with the size in bytes of each piece as it arrives, before it is kept; an
+                exception that it raises ends the retrieval.
 
         Raises:
             SeriesNotFound: the archive has no such series.
             InputTooLarge: it is over the bounds.
-            ArchiveUnavailable: the archive does not answer in time, or not as DICOMweb has it.
+            ArchiveUnavailable: the archive does not answer in time, or violates DICOMweb.
             ArchiveDenied: it does not accept the credentials.
         """
         expected = self._expected(reference)
@@ -138,11 +138,11 @@ class Archive:
         """Store DICOM files.
 
         Args:
-            contents: our own: they are parsed here.
+            contents: files made by this library, since they are parsed here.
 
         Raises:
             ArchiveUnavailable: the archive does not answer in time, cannot store them, or does not
-                say that it has.
+                confirm that it has.
             ArchiveDenied: it does not accept the credentials.
         """
         from pydicom import dcmread
@@ -160,7 +160,7 @@ class Archive:
             )
 
     def _expected(self, reference: SeriesReference) -> int | None:
-        """The number of files of the series, after a check that it is there."""
+        """The number of files of the series, after checking that it exists."""
         found = self.find(reference.study, reference.series)
         if not found:
             raise SeriesNotFound(
@@ -177,7 +177,7 @@ class Archive:
         )
 
     def _zipped(self, parts: Iterator[bytes]) -> tuple[bytes, int]:
-        """The files, stored in a zip whose bytes depend on nothing else; and their number."""
+        """The files, stored in a zip that depends on nothing else; and their number."""
         buffer, files = io.BytesIO(), 0
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
             for files, part in enumerate(parts, start=1):
@@ -192,7 +192,7 @@ class Archive:
     def _exchange(
         self, max_bytes: int, admit: Callable[[int], None] | None = None
     ) -> Iterator[tuple[Any, BoundedSession]]:
-        """A client of one exchange; whatever goes wrong with the archive is one of our errors."""
+        """A client for one exchange; any failure of the archive is raised as our own error."""
         import requests
 
         from caps_med.archives.client import RawClient
@@ -268,10 +268,10 @@ class Archive:
 def find_archive(
     name: str, configured: Mapping[str, ArchiveSettings], bounds: ArchiveBounds | None = None
 ) -> Archive:
-    """The archive of that name.
+    """The archive with that name.
 
     Raises:
-        ArchiveNotFound: the settings name none such; the message lists those that they name.
+        ArchiveNotFound: the settings define no such archive; the message lists those defined.
         MissingExtra: dicomweb-client is not installed.
     """
     if name not in configured:
@@ -284,13 +284,13 @@ def find_archive(
 def only_series(
     reference: SeriesReference,
 ) -> Iterator[Callable[[MedicalImage], MedicalImage]]:
-    """Check that the archive sent what was asked for, while it is decoded and after that.
+    """Check that the archive sent what was requested, while it is decoded and afterwards.
 
     Args:
-        reference: that was asked for.
+        reference: the requested series.
 
     Yields:
-        What the decoded image is to be passed through.
+        A function through which the decoded image must be passed.
 
     Raises:
         ArchiveUnavailable: there are files of another series, or of none, or they name another
@@ -317,7 +317,7 @@ def only_series(
 
 
 def _found(entry: Mapping[str, Any], study: str | None) -> SeriesFound | None:
-    """A series of a list in DICOM's JSON model; None if its UIDs are none."""
+    """A series from a list in DICOM's JSON model; None if its UIDs are invalid."""
 
     def value(tag: str) -> Any:  # noqa: ANN401 - JSON
         return (entry.get(tag, {}).get("Value") or [None])[0]

@@ -10,12 +10,12 @@ class ArchiveBounds:
     """Bounds on one exchange with an archive.
 
     Attributes:
-        max_bytes: of a series, as it arrives.
+        max_bytes: of a series, as received.
         max_files: of a series.
         seconds: for the whole exchange, whatever the archive does.
-        pause_seconds: without a byte, and for the connection.
+        pause_seconds: time without receiving a byte, and for connecting.
         max_listing_bytes: of a list of series.
-        max_report_bytes: of a report on what was stored, which becomes a data set of pydicom.
+        max_report_bytes: of a report on stored files, which becomes a pydicom data set.
     """
 
     max_bytes: int = 256 * 2**20

@@ -26,17 +26,17 @@ _ADDITIONAL = "additional results"
 
 
 class RawClient(DICOMwebClient):
-    """`iter_series` gives the content of each file.
+    """A client whose `iter_series` yields the content of each file.
 
     Attributes:
-        end: how the last answer of several parts has to end.
+        end: the required end of the last multipart answer.
     """
 
     end = b""
     _cut = False
 
     def _http_get(self, *arguments: Any, **options: Any) -> requests.Response:  # noqa: ANN401
-        """The answer, and whether it is a part of what was searched for (PS3.18, 8.3.4.4)."""
+        """The answer, and whether it contains only a part of the matches (PS3.18, 8.3.4.4)."""
         response = super()._http_get(*arguments, **options)
         self._cut = _ADDITIONAL in response.headers.get("Warning", "").lower()
         return response
@@ -48,7 +48,7 @@ class RawClient(DICOMwebClient):
         stream: bool = False,
         get_remaining: bool = False,
     ) -> list[dict[str, dict[str, Any]]]:
-        """What was searched for, page by page as long as the archive says that there is more.
+        """The matches, page by page as long as the archive reports that there are more.
 
         Raises:
             ArchiveUnavailable: the archive sends the same page again.
@@ -88,8 +88,8 @@ class RawClient(DICOMwebClient):
         return self._decode_multipart_message(response, stream=stream)
 
     def _http_post(self, url: str, data: bytes, headers: dict[str, str]) -> requests.Response:
-        """The answer, whose media type has no parameters: the overridden method's caller takes one
-        with a ``charset`` for none at all, and so whatever failed for stored.
+        """The answer, without parameters in its media type: the overridden method's caller would
+        ignore an answer with a ``charset``, and then treat failed files as stored.
 
         Raises:
             ValueError: there is an answer, and it is not in DICOM's JSON or XML.
@@ -104,7 +104,7 @@ class RawClient(DICOMwebClient):
 
 
 def _boundary(content_type: str) -> str:
-    """The boundary of a multipart message; empty if it is none."""
+    """The boundary of a multipart message; empty for other messages."""
     message = _message(content_type)
     if message.get_content_type() != "multipart/related":
         return ""

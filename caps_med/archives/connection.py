@@ -25,16 +25,16 @@ _TAIL = 512
 
 
 class BoundedSession(requests.Session):
-    """One exchange with an archive. A context: at its end no connection is left.
+    """One exchange with an archive. A context manager that closes all connections at its end.
 
     The user's ``.netrc`` and proxies are not used: they could send credentials elsewhere.
 
     Args:
         settings: address, credentials, authority.
-        seconds: after which the connection is cut, whatever is being sent.
+        seconds: time after which the connection is cut, whatever is being sent.
         max_bytes: of all answers together.
-        admit: called with the size of each piece before it is kept; what it raises ends the
-            exchange.
+        admit: called with the size of each piece before it is kept; an exception that it raises
+            ends the exchange.
 
     Attributes:
         tail: the last bytes that arrived.
@@ -64,7 +64,7 @@ class BoundedSession(requests.Session):
 
     @property
     def expired(self) -> bool:
-        """Whether the time was up."""
+        """Whether the time ran out."""
         return self._cutoff.expired
 
     def __enter__(self) -> Self:
@@ -79,7 +79,7 @@ class BoundedSession(requests.Session):
         self.close()
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # noqa: ANN401
-        """Send it, and count what is answered.
+        """Send a request, and count the bytes of its answer.
 
         Raises:
             ArchiveUnavailable: the answer is a redirect, or compressed.
@@ -117,7 +117,7 @@ class BoundedSession(requests.Session):
 
 
 class _Counted:
-    """The body of an answer: each piece is counted as soon as it is there, however small."""
+    """The body of an answer: each piece is counted as soon as it arrives, however small."""
 
     def __init__(self, raw: BaseHTTPResponse, count: Callable[[bytes], None]) -> None:
         self._raw, self._count = raw, count
@@ -138,7 +138,7 @@ class _Counted:
 
 
 class _Cutoff:
-    """Cuts connections when the time is up: timeouts of sockets bound each wait, not their sum."""
+    """Cuts connections when time runs out: socket timeouts bound each wait, not their sum."""
 
     def __init__(self, seconds: float) -> None:
         self.expired = False
@@ -148,7 +148,7 @@ class _Cutoff:
         self._timer.daemon = True
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start the clock."""
         self._timer.start()
 
     def watch(self, connection: socket.socket) -> None:
@@ -160,7 +160,7 @@ class _Cutoff:
             self._cut()
 
     def stop(self) -> None:
-        """Nothing is cut any more."""
+        """Stop cutting connections."""
         self._timer.cancel()
         with self._lock:
             for one in self._sockets:

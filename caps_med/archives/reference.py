@@ -1,4 +1,4 @@
-"""References to what an archive holds: ``dicomweb://ARCHIVE/studies/S/series/T``."""
+"""References to studies and series in an archive: ``dicomweb://ARCHIVE/studies/S/series/T``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _REFERENCE = re.compile(
 
 
 def check_uid(name: str, value: str) -> str:
-    """The UID, if it is one.
+    """The UID itself, if it is valid.
 
     Args:
-        name: of the parameter, in the message.
+        name: name of the parameter in the message.
 
     Raises:
-        InvalidParameter: it is no DICOM UID.
+        InvalidParameter: it is not a DICOM UID.
     """
     if not is_uid(value):
         raise InvalidParameter(
@@ -41,7 +41,7 @@ class StudyReference:
         study: Study Instance UID.
 
     Raises:
-        InvalidParameter: a UID is none.
+        InvalidParameter: a UID is invalid.
     """
 
     archive: str
@@ -59,7 +59,7 @@ class SeriesReference(StudyReference):
         series: Series Instance UID.
 
     Raises:
-        InvalidParameter: a UID is none.
+        InvalidParameter: a UID is invalid.
     """
 
     series: str
@@ -69,15 +69,15 @@ class SeriesReference(StudyReference):
         check_uid("series", self.series)
 
     def __str__(self) -> str:
-        """The text that `parse` takes."""
+        """The text that `parse` accepts."""
         return f"{SCHEME}{self.archive}/studies/{self.study}/series/{self.series}"
 
     @classmethod
     def parse(cls, text: str) -> SeriesReference:
-        """``dicomweb://ARCHIVE/studies/S/series/T``.
+        """From ``dicomweb://ARCHIVE/studies/S/series/T``.
 
         Raises:
-            InvalidParameter: it is none.
+            InvalidParameter: the text does not have this form.
         """
         reference = parse_reference(text)
         if not isinstance(reference, SeriesReference):

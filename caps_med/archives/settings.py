@@ -1,4 +1,4 @@
-"""Where archives are, and with which credentials: from the environment, never from a client."""
+"""Addresses and credentials of archives: from the environment, never from a client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ArchiveSettings(BaseModel):
         user: for HTTP Basic, with the password.
         password, password_file: one of them; a file is read for each exchange.
         token, token_file: a bearer token instead of user and password.
-        ca_file: PEM file of the authority that signed its certificate, if it is no public one.
+        ca_file: PEM file of the authority that signed its certificate, if that is not public.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,7 +74,7 @@ class ArchiveSettings(BaseModel):
         return self
 
     def basic(self) -> tuple[str, str] | None:
-        """User and password; None without.
+        """User and password; None if not set.
 
         Raises:
             InvalidParameter: a file cannot be read.
@@ -83,7 +83,7 @@ class ArchiveSettings(BaseModel):
         return None if self.user is None or password is None else (self.user, password)
 
     def bearer(self) -> str | None:
-        """The token; None without.
+        """The token; None if not set.
 
         Raises:
             InvalidParameter: a file cannot be read.
@@ -95,7 +95,7 @@ _ARCHIVES = TypeAdapter(dict[ArchiveName, ArchiveSettings])
 
 
 def configured_archives(environment: Mapping[str, str] = os.environ) -> dict[str, ArchiveSettings]:
-    """The archives that ``CAPS_MED_ARCHIVES`` names, by their names.
+    """The archives defined in ``CAPS_MED_ARCHIVES``, by name.
 
     Raises:
         InvalidParameter: its value is not valid; the message does not repeat it.
