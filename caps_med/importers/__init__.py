@@ -1,4 +1,4 @@
-"""Weights of the published projects, as models of this library."""
+"""Import weights of published projects as models of this library."""
 
 from caps_med.importers.capsnet import read_capsnet
 from caps_med.importers.capspix2pix import read_capspix2pix

@@ -1,4 +1,4 @@
-"""CapsNet weights of CapsNet-Keras (XifengGuo), the most used code of Sabour et al. 2017."""
+"""CapsNet weights from CapsNet-Keras (XifengGuo), the most used code for Sabour et al. 2017."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ def read_capsnet(path: Path | str, iterations: int = 3) -> Imported:
 
     Args:
         path: `.h5` or `.hdf5`, from `model.save_weights` or `model.save`.
-        iterations: of routing, that code's `--routings`, which the file does not state.
+        iterations: of routing, that code's `--routings`, which is not stored in the file.
 
     Returns:
-        The network, for square images of the size that its decoder draws. It squashes by the exact
-        length where Keras adds 1e-7 under the root: equal but for capsules shorter than that.
+        The network, for square images of the size that its decoder draws. It squashes with the
+        exact length, whereas Keras adds 1e-7 under the root: equal except for capsules shorter than
+        that.
 
     Raises:
         UnsupportedFormat: not an HDF5 file.
-        InvalidInput: a broken file, tensors other than CapsNet-Keras', each listed, or images
-            of another size than 20 to 48 pixels.
+        InvalidInput: a corrupt file, tensors other than CapsNet-Keras', each listed, or images
+            of a size other than 20 to 48 pixels.
         InvalidParameter: fewer than one iteration.
     """
     path = Path(path)
@@ -53,8 +54,8 @@ def read_capsnet(path: Path | str, iterations: int = 3) -> Imported:
 def _canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors by layer and parameter: versions of Keras differ in the folders between the two.
 
-    Dense layers of the decoder are numbered in their order: Keras goes on counting where an earlier
-    model of the same process ended.
+    Dense layers of the decoder are renumbered in order: Keras continues counting from earlier
+    models in the same process.
     """
     dense = sorted({found for name in tensors if (found := _dense(name))}, key=_number)
     renamed = {}
@@ -77,7 +78,7 @@ def _number(dense: str) -> int:
 
 
 def _sizes(tensors: Mapping[str, Tensor]) -> dict[str, object]:
-    """The network's arguments, from the shapes that say them."""
+    """The network's arguments, derived from the shapes."""
     needed = [f"{_CONV}/kernel:0", f"{_CLASS}/W:0", f"{_DECODER}/3/bias:0"]
     check_project(_PROJECT, tensors, needed)
     kernels = [tensors.get(name) for name in needed[:2]]

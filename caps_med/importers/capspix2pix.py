@@ -72,23 +72,25 @@ def read_capspix2pix(
 ) -> Imported:
     """The published CapsPix2Pix generator from its state dict.
 
-    Agreement is per sample here; upstream averages it over the batch, which is the same at batch
-    one. The layers that upstream's forward pass never uses are accepted and reported.
+    Agreement is per sample here; upstream averages it over the batch, which is the same for a batch
+    of one. The layers that upstream's forward pass never uses are accepted and reported.
 
     Args:
         path: `.pt`, `.pth` (read with ``weights_only=True``) or `.safetensors`.
         noise_source: where the noise enters; None reads it from the file's layers.
-        noise_size: length of z; None reads it from the file, where ``"broadcast"`` leaves no trace.
-        image_size: (H, W) of ``"input"``; None takes the file's dense layer as a square image.
-        output: ``"sigmoid"`` or ``"tanh"``, upstream's `gan_last_nonlinearity`, which the file
-            cannot say.
+        noise_size: length of z; None reads it from the file, except for ``"broadcast"``, which
+            leaves no trace there.
+        image_size: (H, W) of ``"input"``; None assumes a square image for the file's dense layer.
+        output: ``"sigmoid"`` or ``"tanh"``, upstream's `gan_last_nonlinearity`, which is not stored
+            in the file.
 
     Raises:
         UnsupportedFormat: neither a checkpoint nor safetensors.
         InputTooLarge: a file over a gigabyte.
-        InvalidInput: a broken file, a pickled object, a discriminator, or tensors other than the
+        InvalidInput: a corrupt file, a pickled object, a discriminator, or tensors other than the
             generator's, each listed.
-        InvalidParameter: a noise source or size that is not the file's, or one that must be given.
+        InvalidParameter: a noise source or size that does not match the file, or one that is
+            missing.
     """
     path = Path(path)
     tensors = read_checkpoint(path)
@@ -118,7 +120,7 @@ def _slot(key: str, tensor: Tensor) -> Slot:
 
 
 def _optional() -> dict[str, Shape]:
-    """Tensors upstream has beside the network's: unused layers, and a batch norm per layer."""
+    """Upstream's additional tensors: unused layers, and a batch norm per layer."""
     norms = {f"{name}.bn.{part}": (n,) for name, n in _NORMS.items() for part in _NORM_PARTS}
     counters: dict[str, Shape] = {f"{name}.bn.num_batches_tracked": () for name in _NORMS}
     return {**_UNUSED, **norms, **counters}
@@ -138,7 +140,7 @@ def _noise_arguments(
     size: int | None,
     image_size: Sequence[int] | None,
 ) -> dict[str, Any]:
-    """The network's arguments that say where and how the noise enters."""
+    """The network's arguments that determine where and how the noise enters."""
     shown = _shown_source(tensors)
     if source not in (None, shown):
         raise InvalidParameter(
@@ -171,7 +173,7 @@ def _shown_source(tensors: Mapping[str, Tensor]) -> NoiseName:
 
 
 def _shown_size(tensors: Mapping[str, Tensor], source: NoiseName) -> int | None:
-    """The noise size that the source's layer has; None where it has none."""
+    """The noise size given by the source's layer; None if it has none."""
     if source not in _SIZED:
         return None
     name = f"{_SIZED[source]}.weight"

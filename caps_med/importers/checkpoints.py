@@ -25,13 +25,13 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
     """Every tensor of a state dict by name, without the ``module.`` that DataParallel adds.
 
     `.pt` and `.pth` go through PyTorch's restricted unpickler (``weights_only=True``), which
-    builds tensors and nothing else. Only ever call this for a file that a person names at the
-    command line, never for an upload.
+    builds only tensors. Call this only for a file that a person names on the command line, never
+    for an upload.
 
     Raises:
         UnsupportedFormat: neither a PyTorch checkpoint nor safetensors.
         InputTooLarge: over `MAX_BYTES`, packed or unpacked.
-        InvalidInput: truncated or broken, a pickled object, or not a dict of dense tensors.
+        InvalidInput: truncated or corrupt, a pickled object, or not a dict of dense tensors.
     """
     size = path.stat().st_size
     if size > MAX_BYTES:

@@ -26,13 +26,13 @@ _MAX_VALUES = 2**26  # of all datasets, and of a chunk, which is read whole
 def read_keras_weights(path: Path) -> dict[str, Tensor]:
     """Every weight of the file by its path ``layer/layer/name:0``.
 
-    Takes both what `model.save_weights` and what `model.save` write; the optimizer's state in the
-    latter is left out. Links into other files, stored in other files, or of other than floating
-    point are refused, and sizes are checked before anything is read.
+    Accepts files from both `model.save_weights` and `model.save`; the optimizer's state in the
+    latter is left out. Links to other files, and data stored in other files or not in floating
+    point, are rejected, and sizes are checked before anything is read.
 
     Raises:
         UnsupportedFormat: not an HDF5 file.
-        InvalidInput: a truncated or broken file, or one that holds something else.
+        InvalidInput: a truncated or corrupt file, or one that holds something else.
         MissingExtra: h5py is not installed.
     """
     if _start(path) != SIGNATURE:

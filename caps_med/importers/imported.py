@@ -17,11 +17,11 @@ class Imported:
     Attributes:
         network: with the file's weights, in eval mode.
         name: of the network in the registry.
-        arguments: that build it.
+        arguments: the arguments that build it.
         file: name of the upstream file.
         sha256: of that file.
         unused: tensors of the file that the forward pass never uses, name -> shape.
-        warnings: what the file cannot say and the user should check.
+        warnings: what is not stored in the file and should be checked by the user.
     """
 
     network: CapsuleNetwork

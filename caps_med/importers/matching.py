@@ -1,4 +1,4 @@
-"""Tensors of an upstream file matched to those of the network, name by name."""
+"""Match the tensors of an upstream file to those of the network, name by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Slot:
         key: its name in the network's state dict.
         source: its name in the upstream file.
         shape: its shape in the upstream file.
-        convert: from the upstream layout to the network's; None where they are the same.
+        convert: from the upstream layout to the network's; None if they are the same.
     """
 
     key: str
@@ -49,14 +49,14 @@ def match(
     """The network's state dict from an upstream file's tensors.
 
     Args:
-        project: whose file this should be, for the message.
-        tensors: the file's.
-        slots: what the network needs; every one must be there.
+        project: the expected origin of the file, for the message.
+        tensors: tensors of the file.
+        slots: the tensors that the network needs; all must be present.
         optional: upstream tensors that its forward pass never uses: name -> shape.
 
     Raises:
-        InvalidInput: a tensor is missing, extra, of another shape, not of floating point or not
-            finite; every one is listed with both shapes.
+        InvalidInput: a tensor is missing, extra, misshapen, not floating point or not
+            finite; each is listed with both shapes.
     """
     found, needed = shapes(tensors), {slot.source: slot.shape for slot in slots}
     listed = differences(found, needed, optional)
@@ -68,10 +68,10 @@ def match(
 
 
 def check_project(project: str, tensors: Mapping[str, Tensor], names: Collection[str]) -> None:
-    """Refuse a file that holds none of these names.
+    """Reject a file that contains none of these names.
 
     Raises:
-        InvalidInput: none is there; the message says what the file holds instead.
+        InvalidInput: no name is found; the message says what the file contains instead.
     """
     if not any(name in tensors for name in names):
         held = [f"{name} {shape_text(tuple(tensor.shape))}" for name, tensor in tensors.items()]

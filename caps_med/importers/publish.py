@@ -50,15 +50,15 @@ def publish(
         imported: from `read_segcaps`, `read_capspix2pix` or `read_capsnet`.
         repository: the target.
         name: of the model.
-        command: the import as it was typed, for the record.
-        labels: names of the classes, a segmentation's background included.
+        command: the import command as typed, for the record.
+        labels: names of the classes, including a segmentation's background.
         normalization: how images were scaled in its training; unused by a generator.
-        license: of the weights, which the file does not state either.
+        license: of the weights, which is not stored in the file either.
         input_description: the images that the model takes, in words.
 
     Raises:
-        InvalidParameter: the name, the licence or the description is not valid, there are more or
-            fewer names than classes, or a class has no name or that of another.
+        InvalidParameter: the name, the licence or the description is invalid, there are more or
+            fewer names than classes, or a class has no name or the same name as another.
     """
     statement = checked_statement(license, input_description)
     task, paper = _SOURCES[imported.name]
@@ -104,14 +104,14 @@ def _pictures(network: CapsuleNetwork, normalization: Normalization) -> Classifi
 
 
 def import_bundle(folder: Path | str, repository: ModelRepository, name: str) -> Bundle:
-    """Copy an exported bundle folder as the next version of `name`, its weights bit by bit.
+    """Copy an exported bundle folder as the next version of `name`, with identical weights.
 
     Its configs are not evaluated: the network comes from the closed registry, the weights from
     the safetensors file, whose checksum is verified.
 
     Raises:
         InvalidBundle: not a bundle of caps_med, or an inconsistent one.
-        InvalidParameter: the name is not valid.
+        InvalidParameter: the name is invalid.
     """
     repository.check_name(name)
     folder = Path(folder)

@@ -1,4 +1,4 @@
-"""SegCaps weights of the published Keras code (LaLonde & Bagci 2018)."""
+"""SegCaps weights from the published Keras code (LaLonde & Bagci 2018)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def read_segcaps(path: Path | str, variant: Variant = "r3") -> Imported:
 
     Args:
         path: `.h5` or `.hdf5`, from `model.save_weights` or `model.save`.
-        variant: ``"r3"`` or ``"r1"``, which have the same weights: the file cannot say.
+        variant: ``"r3"`` or ``"r1"``; both have the same weights, so the file cannot tell.
 
     Returns:
-        The network with TensorFlow's padding and these weights, binary and of one image channel as
-        upstream's.
+        The network with TensorFlow's padding and these weights, binary and with one image channel
+        like upstream's.
 
     Raises:
         UnsupportedFormat: not an HDF5 file.
-        InvalidInput: a broken file, or tensors other than SegCaps', each listed.
+        InvalidInput: a corrupt file, or tensors other than SegCaps', each listed.
         InvalidParameter: an unknown variant.
     """
     path = Path(path)
