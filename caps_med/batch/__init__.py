@@ -1,4 +1,4 @@
-"""A folder in, a folder out: one model over many images, with a table of what was found.
+"""A folder in, a folder out: apply one model to many images, with a table of the results.
 
 >>> from caps_med.batch import SegmentFiles, run_batch
 >>> run = run_batch(SegmentFiles("brain-t1-tissue"), ["scans"], "tissues")  # doctest: +SKIP

@@ -23,12 +23,12 @@ from caps_med.inference.uncertainty_maps import PROBABILITIES
 
 @dataclass(frozen=True)
 class Action(ABC):
-    """One model, and what it does with a case. Sent to worker processes, so it holds no model.
+    """A model's name, and what to do with a case. Sent to workers, so it does not hold the model.
 
     Attributes:
-        model: its name, or one version of it: ``name@3``.
+        model: the model's name, or one of its versions: ``name@3``.
         models: the model repository; see `load_model`.
-        volume: which volume of cases that hold several, from 0; None for the only one.
+        volume: which volume of cases with several, counted from 0; None for the only one.
     """
 
     model: str
@@ -42,7 +42,7 @@ class Action(ABC):
         """The model.
 
         Raises:
-            ModelNotFound, InvalidBundle: see `load_model`. WrongTask: it cannot do this.
+            ModelNotFound, InvalidBundle: see `load_model`. WrongTask: its task does not fit.
             InvalidParameter: an attribute is out of its range.
         """
         model = load_model(self.model, self.models)
@@ -51,7 +51,7 @@ class Action(ABC):
 
     @abstractmethod
     def check(self, model: Model) -> None:
-        """Raise what `load` raises, for an action that this model cannot do."""
+        """Raise the errors of `load` for an action that this model cannot perform."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -59,15 +59,15 @@ class Action(ABC):
 
     @abstractmethod
     def claimed(self, name: str) -> Iterable[str]:
-        """The outputs of a case of that name, without suffixes."""
+        """The outputs of a case with that name, without suffixes."""
 
     def read(self, model: Model, case: Case) -> MedicalImage:
-        """The image or label map of a case, of several volumes the chosen one."""
+        """The image or label map of a case; if it has several volumes, the chosen one."""
         return model.read(case.source, model.reads, index=self.volume)
 
     @abstractmethod
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:
-        """Process a case: its outputs in `folder`, and what is to be reported of them.
+        """Process a case: write its outputs to `folder`, and return what to report about them.
 
         Raises:
             CapsMedError: the case cannot be read, processed or written.
@@ -79,13 +79,13 @@ class SegmentFiles(Action):
     """Segment each image, and measure its labels.
 
     Attributes:
-        format: of the label maps: a name of `caps_med.images.CODECS` or a suffix; None for each
-            image's own.
-        probabilities: also write the probabilities, one channel per class, of volumes as
-            ``NAME_probabilities.nii.gz``, of pictures as ``NAME_probabilities.npz``.
+        format: of the label maps: a name in `caps_med.images.CODECS` or a suffix; None for each
+            image's own format.
+        probabilities: also write the probabilities, one channel per class, for volumes as
+            ``NAME_probabilities.nii.gz``, for pictures as ``NAME_probabilities.npz``.
         refine, precision, tta: see `Model.segment`.
-        maps: also write these, of volumes as ``NAME_entropy.nii.gz`` and so on, of pictures as
-            ``NAME_entropy.png``, whose 255 stands for 1. With ``disagreement`` the tables have it.
+        maps: also write these maps, for volumes as ``NAME_entropy.nii.gz`` and so on, for pictures
+            as ``NAME_entropy.png``, with 255 for 1. ``disagreement`` also appears in the tables.
     """
 
     format: str | None = None
@@ -149,9 +149,9 @@ class SynthesizeFiles(Action):
     """Synthesize images of each label map.
 
     Attributes:
-        format: as of `SegmentFiles`.
-        seed: of the first image of each.
-        count: images of each, named ``NAME-seed7`` and so on if there are several.
+        format: as for `SegmentFiles`.
+        seed: seed of the first image of each label map.
+        count: images per label map, named ``NAME-seed7`` and so on if there are several.
     """
 
     format: str | None = None
@@ -191,10 +191,10 @@ class SynthesizeFiles(Action):
 
 @dataclass(frozen=True)
 class ClassifyFiles(Action):
-    """Classify each image: its class and probabilities in the tables, all of it as ``NAME.json``.
+    """Classify each image: class and probabilities go to the tables, everything to ``NAME.json``.
 
     Attributes:
-        slice: of volumes; None for the middle one.
+        slice: slice of volumes; None for the middle one.
     """
 
     slice: int | None = None
@@ -227,10 +227,10 @@ class ClassifyFiles(Action):
 
 @dataclass(frozen=True)
 class FeatureFiles(Action):
-    """Compute the capsules of each image, or label map: a folder each, as `Features.save` has it.
+    """Compute the capsules of each image or label map: one folder each, see `Features.save`.
 
     Attributes:
-        layer, slice, seed: as of `Model.features`.
+        layer, slice, seed: as for `Model.features`.
     """
 
     layer: str | None = None
@@ -262,7 +262,7 @@ class FeatureFiles(Action):
 
 
 def _uncertainty(result: Segmentation) -> dict[str, float]:
-    """Columns of the table: the mean entropy, and the disagreement if it was asked for."""
+    """Columns of the table: the mean entropy, and the disagreement if requested."""
     titles = {"entropy": "entropy", "flips": "flip disagreement", "members": "member disagreement"}
     return {titles[k]: v for k, v in result.uncertainty.items() if v is not None}
 
@@ -290,9 +290,9 @@ def _suffix_of(format: str | None) -> str | None:
 def _save(
     image: MedicalImage, folder: Path, name: str, case: Case, format: str | None
 ) -> tuple[str, int]:
-    """Write an answer; the file's name below the folder and its size.
+    """Write an answer; returns the file's name below the folder and its size.
 
-    Without a format its own is taken, and if that is the input's, its suffix.
+    By default, the answer's own format is used, with the input's suffix if it has that format.
     """
     suffix = _suffix_of(format) or CODECS[image.format].suffixes[0]
     if format is None and case.suffix in CODECS[image.format].suffixes:
@@ -303,10 +303,10 @@ def _save(
 
 
 def _place(folder: Path, name: str) -> Path:
-    """The path of an output, its folder made; never one that a link leads out of `folder`.
+    """The path of an output, with its folder created; links never lead out of `folder`.
 
     Raises:
-        InvalidParameter: a link on the way leads elsewhere.
+        InvalidParameter: a link in the path leads elsewhere.
     """
     path = folder / name
     for parent in path.relative_to(folder).parents:

@@ -1,4 +1,4 @@
-"""A case: what is one input, and the name of its outputs."""
+"""A case: a single input, and the name of its outputs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Case:
     """One image: a file, the files of its channels, or those of a DICOM series.
 
     Attributes:
-        name: of its outputs without their suffix, below the output folder, with ``/``.
+        name: of its outputs without suffix, relative to the output folder, with ``/``.
         files: in the order in which they are read.
-        input: the file or folder as it is shown, below the common folder of all inputs.
+        input: the file or folder as displayed, relative to the common folder of all inputs.
         suffix: of the file, in lower case with its dot; empty for a series.
     """
 
@@ -38,7 +38,7 @@ class Case:
 
     @property
     def source(self) -> Path | list[Path]:
-        """What `caps_med.read_image` is given; of a case whose files are on this machine."""
+        """The argument for `caps_med.read_image`, if the case's files are on this machine."""
         files = [cast(Path, file) for file in self.files]
         return files[0] if len(files) == 1 else files
 
@@ -49,12 +49,12 @@ class Case:
             yield replace(self, files=files[: len(self.files)])
 
     def fingerprint(self) -> str:
-        """Changes when a file is replaced: from the sizes and times, or ETags, of all files."""
+        """A digest of the sizes and times, or ETags, of all files; changes if one is replaced."""
         text = repr([state_of(file) for file in (*self.files, *self._beside())])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _beside(self) -> list[Place]:
-        """The files with the voxels of those that are only headers."""
+        """The files with the voxels of detached headers."""
         named = [file.with_name(name) for file in self.files for name in names_beside(file.name)]
         return [file for file in named if file.is_file()]
 
@@ -67,7 +67,7 @@ CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")
 
 
 def split_suffix(name: str) -> tuple[str, str]:
-    """A file name as stem and the suffix of an image format, which is empty if it has none.
+    """A file name split into stem and suffix of an image format, which is empty if it has none.
 
     >>> split_suffix("t1.NII.GZ"), split_suffix("README.txt")
     (('t1', '.nii.gz'), ('README.txt', ''))
@@ -80,10 +80,10 @@ def split_suffix(name: str) -> tuple[str, str]:
 
 
 def called_like(images: Iterable[str]) -> Callable[[str], Sequence[str]]:
-    """Which of the images, by their file names, a label map's file is called like.
+    """The images, by their file names, to which the name of a label map's file belongs.
 
-    3D Slicer's ``a.seg.nrrd`` is called like ``a.nrrd``, and ``b.png`` like nnU-Net's
-    ``b_0000.png``, unless another image is.
+    3D Slicer's ``a.seg.nrrd`` belongs to ``a.nrrd``, and ``b.png`` to nnU-Net's ``b_0000.png``,
+    unless another image matches exactly.
 
     >>> found = called_like(["a.nrrd", "b_0000.png", "c.png", "c_0000.png"])
     >>> found("a.seg.nrrd"), found("b.png"), found("c.tif"), found("d.png")
@@ -108,9 +108,9 @@ def called_like(images: Iterable[str]) -> Callable[[str], Sequence[str]]:
 def with_unambiguous_names(
     cases: Sequence[Case], claimed: Callable[[str], Iterable[str]]
 ) -> list[Case]:
-    """The cases, renamed where outputs would meet: ``a.png`` and ``a.tif`` become a_png and a_tif.
+    """The cases, renamed if outputs would collide: ``a.png`` and ``a.tif`` become a_png and a_tif.
 
-    Names that differ in case or Unicode form alone count as equal, as some file systems have it.
+    Names that differ only in case or Unicode form count as equal, as on some file systems.
 
     Args:
         claimed: the outputs of a case's name, without suffixes.

@@ -1,4 +1,4 @@
-"""Cases on a Ray cluster, by Ray Data: a pool of workers, each with the model in memory."""
+"""Process cases on a Ray cluster with Ray Data: a pool of workers that hold the model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_on_cluster(
 ) -> None:
     """Process the cases on all nodes, with the same results as on this machine.
 
-    A case whose process or node ends is tried again by itself, and fails the third time. The
+    A case whose process or node dies is tried again by itself, and fails the third time. The
     workers read the inputs and write the outputs themselves, with the credentials of their node.
 
     Raises:
@@ -73,18 +73,18 @@ def _gpus(resources: dict[str, float]) -> int:
 
 
 def _room(resources: dict[str, float]) -> int:
-    """Workers that run at once."""
+    """The number of workers that run at once."""
     return max(1, int(resources.get("GPU" if _gpus(resources) else "CPU", 1)))
 
 
 def _block_size(cases: int, workers: int) -> int:
-    """So that each worker has several, and the last ones end together."""
+    """A size with which each worker gets several blocks, and the last ones end together."""
     return max(1, min(BLOCK, cases // (workers * _BLOCKS_EACH)))
 
 
 @dataclass(frozen=True)
 class _Pool:
-    """Workers on the cluster, and who is told of their results."""
+    """Workers on the cluster, and the receiver of their results."""
 
     action: Action
     records: Records
@@ -94,7 +94,7 @@ class _Pool:
     workers: int
 
     def run(self, cases: Sequence[Numbered], block: int) -> list[Numbered]:
-        """Process the cases; those without a result, as their process or node has ended."""
+        """Process the cases; returns those without a result because their process or node died."""
         waiting = dict(cases)
         for row in self._dataset(cases, block).iter_rows():
             index, result = pickle.loads(row["result"])  # noqa: S301 - of our own workers
@@ -139,7 +139,7 @@ class _Pool:
 
 
 class _Worker:
-    """A process of the cluster that holds the model."""
+    """A process on the cluster that holds the model."""
 
     def __init__(self, action: Action, records: Records) -> None:
         self._action, self._records = action, records

@@ -36,10 +36,10 @@ _START = 2**10
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file that is no input.
+    """A file that is not an input.
 
     Attributes:
-        path: below the common folder of all inputs.
+        path: relative to the common folder of all inputs.
         reason: why it is skipped.
     """
 
@@ -49,7 +49,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Found:
-    """All cases in the order of their names, and what was skipped."""
+    """All cases ordered by name, and the skipped files."""
 
     cases: tuple[Case, ...]
     skipped: tuple[Skipped, ...]
@@ -65,22 +65,22 @@ def find_cases(
     """The cases in files, folders (with their subfolders), patterns and text lists.
 
     A file with the suffix of an image format is a case. The files of a DICOM series are one case;
-    where a model takes several channels, so are ``a_0000.nii.gz``, ``a_0001.nii.gz``, ..., and
-    where it takes one, each file of a folder whose images are all called like ``a_0000.nii.gz`` is
-    the case ``a``, as nnU-Net has it. Hidden files, other files and links that lead out of a folder
-    are skipped. Outputs are named below the common folder of all inputs.
+    so are ``a_0000.nii.gz``, ``a_0001.nii.gz``, ... if a model takes several channels. If it takes
+    one, and all images of a folder are named like ``a_0000.nii.gz``, each file is the case ``a``,
+    as in nnU-Net. Hidden files, other files and links that lead out of a folder are skipped.
+    Outputs are named relative to the common folder of all inputs.
 
     Args:
-        inputs: files, folders, patterns with ``*``, of this machine or as ``s3://bucket/prefix``;
-            or one ``.txt`` or ``.lst`` file with one of these a line, relative to the list itself;
-            ``#`` begins a comment.
-        kind: "labels" takes DICOM SEG, too.
-        channels: that the model takes; 0 without a model.
-        leave_out: a folder that is not searched, nor looked at for what matches a pattern: that of
-            the outputs.
+        inputs: files, folders, patterns with ``*``, on this machine or as ``s3://bucket/prefix``;
+            or one ``.txt`` or ``.lst`` file with one of these per line, relative to the list
+            itself; ``#`` begins a comment.
+        kind: "labels" also accepts DICOM SEG.
+        channels: channels that the model takes; 0 without a model.
+        leave_out: a folder that is neither searched nor matched by patterns: that of the
+            outputs.
 
     Raises:
-        InvalidInput: an input does not exist, or there is no image in all of them.
+        InvalidInput: an input does not exist, or none of them contains an image.
     """
     paths = _expanded(inputs, leave_out)
     root = _common_folder(paths)
@@ -131,7 +131,7 @@ def _expanded(
 
 
 def _without(folder: Place | None, pattern: Place, matches: list[Place]) -> list[Place]:
-    """The matches that are not in that folder, unless the whole pattern lies there."""
+    """The matches that are not in that folder, unless the pattern itself lies there."""
     if folder is None:
         return matches
     hidden = folder.resolve()
@@ -153,14 +153,14 @@ def _listed(path: Place) -> list[str]:
 
 
 def _common_folder(paths: Sequence[Place]) -> Place:
-    """The folder of a single input, else the common folder of all."""
+    """The folder of a single input, or the common folder of several."""
     if not paths:
         raise InvalidInput("no input given: name files, folders or patterns")
     return common_folder({path if path.is_dir() else path.parent for path in paths})
 
 
 def _walk(folder: Place, leave_out: Place | None) -> Iterator[Place]:
-    """All files below a folder in the order of their names, and links to folders, unentered."""
+    """All files below a folder, ordered by name, and links to folders, which are not followed."""
     if isinstance(folder, Path):
         yield from _walk_here(folder, leave_out.resolve() if isinstance(leave_out, Path) else None)
         return
@@ -172,12 +172,12 @@ def _walk(folder: Place, leave_out: Place | None) -> Iterator[Place]:
 
 
 def _as_text(name: str) -> str:
-    """A name as it can be written into tables: without the bytes that are no text."""
+    """A name that can be written to tables: without the bytes that are not text."""
     return name.encode(errors="backslashreplace").decode()
 
 
 def _parts(folder: Place, file: Place) -> list[str]:
-    """The names below the folder; of an object also those that no file can have."""
+    """The path components below the folder; for an object, even those that no file can have."""
     if isinstance(file, Path):
         return list(file.relative_to(cast(Path, folder)).parts)
     below: str = file.path[len(cast("UPath", folder).path.rstrip("/")) + 1 :]
@@ -200,10 +200,10 @@ def _walk_here(folder: Path, hidden: Path | None) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class _Look:
-    """What a look at a file finds.
+    """The result of inspecting a file.
 
     Attributes:
-        reason: why it is no input; empty if it is one.
+        reason: why it is not an input; empty if it is one.
         header: of a DICOM file.
     """
 
@@ -216,13 +216,13 @@ class _Look:
 
 
 def _look(file: Place, given: Place) -> _Look:
-    """One look at a file: of a store, one request.
+    """Inspect a file; in a store, with one request.
 
-    An image is known by its suffix, as DICOM whatever its name, or if it was named, by its content
-    (and a zip, for a series or one image).
+    An image is recognized by its suffix, or as DICOM whatever its name, or, if named explicitly, by
+    its content (including a zip, with a series or one image).
 
     Args:
-        given: the folder in which it was found, or the file itself if it was named.
+        given: the folder in which it was found, or the file itself if named explicitly.
     """
     named = file == given
     name = file.name if named else "/".join(_parts(given, file))
@@ -237,7 +237,7 @@ def _look(file: Place, given: Place) -> _Look:
 
 
 def _unfit(file: Place, folder: Place) -> str:
-    """Why a file in a folder is no input, whatever its content; empty if it may be one."""
+    """Why a file in a folder cannot be an input, whatever its content; empty if it can."""
     if {"", ".", ".."} & set(_parts(folder, file)):
         return "a name that leads out of the folder"
     if file.name.startswith("."):
@@ -250,19 +250,19 @@ def _unfit(file: Place, folder: Place) -> str:
 
 
 def _real(file: Place) -> Path:
-    """Where links lead; of links in a circle, one of them, which `Path.resolve` raises at."""
+    """The target of links; for circular links, at which `Path.resolve` raises, one of them."""
     return Path(os.path.realpath(str(file)))
 
 
 def _is_image(file: Place) -> bool:
-    """By its content."""
+    """Whether the content is that of an image."""
     start = head_of(file, _START)
     zipped = file.suffix.lower() == ".zip"
     return zipped or any(codec.recognises(start) for codec in CODECS.values())
 
 
 def _picture_cases(files: Sequence[Place], root: Place, channels: int) -> Iterator[Case]:
-    """A case for each file, or for the files of its channels."""
+    """One case for each file, or for each set of channel files."""
     grouped: dict[Place, dict[int, Place]] = defaultdict(dict)
     for file in files:
         stem, suffix = split_suffix(file.name)
@@ -288,7 +288,7 @@ def _case(file: Place, files: tuple[Place, ...], root: Place) -> Case:
 
 
 def _series_cases(series: Sequence[Series[Place]], root: Place) -> Iterator[Case]:
-    """A series that is alone in its folder is named like that; one of several by its number."""
+    """A series alone in its folder is named like the folder; one of several by its number."""
     in_folder = Counter(one.folder for one in series)
     for one in series:
         if len(one.files) == 1:

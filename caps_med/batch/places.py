@@ -1,8 +1,8 @@
-"""Where inputs and outputs lie: folders of this machine, or an object store, by fsspec.
+"""Locations of inputs and outputs: folders on this machine, or an object store via fsspec.
 
 A `Place` is a `pathlib.Path`, or for ``s3://bucket/prefix`` a `upath.UPath`, which has the same
-methods. Credentials and endpoint are those of AWS's tools: the variables ``AWS_ACCESS_KEY_ID``,
-``AWS_SECRET_ACCESS_KEY`` and ``AWS_ENDPOINT_URL``, its configuration files, or a role.
+methods. Credentials and endpoint are those of the AWS tools: the variables ``AWS_ACCESS_KEY_ID``,
+``AWS_SECRET_ACCESS_KEY`` and ``AWS_ENDPOINT_URL``, the configuration files, or a role.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _Answer = TypeVar("_Answer")
 
 
 def place_of(text: str | Place) -> Place:
-    """The place that a path or URL names.
+    """The place given by a path or URL.
 
     Raises:
-        InvalidParameter: nothing is named, no such store is supported, or the URL holds
+        InvalidParameter: the path is empty, no such store is supported, or the URL contains
             credentials.
-        MissingExtra: what reaches the store is not installed.
+        MissingExtra: the packages to access the store are not installed.
     """
     if not isinstance(text, str):
         return text
@@ -66,10 +66,10 @@ def place_of(text: str | Place) -> Place:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Where a store fails, say so without its address or whose credentials were used.
+    """Report failures of a store without its address or the credentials used.
 
     Raises:
-        InvalidParameter: it cannot be reached, or there are no credentials.
+        InvalidParameter: the store cannot be reached, or there are no credentials.
     """
     try:
         yield
@@ -83,27 +83,27 @@ def store_errors() -> Iterator[None]:
 
 
 def is_store_error(error: Exception) -> bool:
-    """Whether it comes from a store's client, whose messages have addresses."""
+    """Whether an error comes from a store's client, whose messages contain addresses."""
     return type(error).__module__.partition(".")[0] in ("botocore", "aiobotocore", "aiohttp")
 
 
 def is_remote(place: Place) -> bool:
-    """Whether it lies in a store."""
+    """Whether a place is in a store."""
     return not isinstance(place, Path)
 
 
 def absolute(place: Place, base: Path | None = None) -> Place:
-    """It, of this machine below `base` (the working folder) unless absolute; links are kept."""
+    """The absolute place; on this machine relative to `base` (the working folder); keeps links."""
     if isinstance(place, Path):
         return Path(os.path.abspath((base or Path.cwd()) / place))  # noqa: PTH100 - keeps links
     return place
 
 
 def matching(pattern: Place) -> list[Place]:
-    """The files and folders that match, in the order of their names; ``**`` is any subfolder.
+    """The matching files and folders, ordered by name; ``**`` is any subfolder.
 
-    On this machine the folders that it begins with and that are there are names, not patterns: the
-    working folder may be ``study [1]``.
+    On this machine, leading folders of the pattern that exist are names, not patterns: the working
+    folder may be ``study [1]``.
     """
     if isinstance(pattern, Path):
         import glob
@@ -116,10 +116,10 @@ def matching(pattern: Place) -> list[Place]:
 
 
 def common_folder(folders: Iterable[Place]) -> Place:
-    """The deepest folder that all lie in.
+    """The deepest folder that contains all places.
 
     Raises:
-        InvalidInput: they lie in several stores.
+        InvalidInput: they are in several stores.
     """
     given = list(folders)
     kinds = {_store(one) for one in given}
@@ -136,17 +136,17 @@ def _store(place: Place) -> str:
 
 
 def objects_below(folder: UPath) -> list[Place]:
-    """All objects whose names begin with the folder's, in the order of their names."""
+    """All objects whose names begin with the folder's, ordered by name."""
     return [_beside(folder, name) for name in sorted(folder.fs.find(folder.path))]
 
 
 def _beside(place: UPath, path: str) -> UPath:
-    """Another path of the same store."""
+    """Another path in the same store."""
     return type(place)(path, protocol=place.protocol, **place.storage_options)
 
 
 def head_of(place: Place, size: int) -> bytes:
-    """Its first bytes.
+    """The first bytes of a file.
 
     Raises:
         OSError: it cannot be read.
@@ -158,7 +158,7 @@ def head_of(place: Place, size: int) -> bytes:
 
 
 def opened(place: Place) -> BinaryIO:
-    """It, open to be read from the start on."""
+    """A file, opened for reading from the start."""
     if isinstance(place, Path):
         return place.open("rb")
     return cast(BinaryIO, place.open("rb", block_size=_BLOCK, cache_type="readahead"))
@@ -167,7 +167,7 @@ def opened(place: Place) -> BinaryIO:
 def each(
     work: Callable[[_Item], _Answer], items: Sequence[_Item], place: Callable[[_Item], Place]
 ) -> list[_Answer]:
-    """The answers for all items, of a store many at a time: there each costs a round trip."""
+    """The answers for all items; many at a time in a store, where each costs a round trip."""
     if any(is_remote(place(item)) for item in items):
         with ThreadPoolExecutor(_REQUESTS) as pool:
             return list(pool.map(work, items))
@@ -175,7 +175,7 @@ def each(
 
 
 def state_of(place: Place) -> tuple[int, str | int]:
-    """Size and what changes with the content: of a file its time, of an object its ETag."""
+    """Size, and a value that changes with the content: a file's time, or an object's ETag."""
     if isinstance(place, Path):
         state = place.stat()
         return state.st_size, state.st_mtime_ns
@@ -185,7 +185,7 @@ def state_of(place: Place) -> tuple[int, str | int]:
 
 
 def sizes_in(folder: Place) -> Callable[[str], int | None]:
-    """The size of a file below the folder by its name, None without it; a store is listed once."""
+    """A function from a file name to its size in the folder, or None; a store is listed once."""
     if isinstance(folder, Path):
         return lambda name: _size(folder / name)
     start = len(folder.path.rstrip("/")) + 1
@@ -206,7 +206,7 @@ def write_text(place: Place, text: str) -> None:
 
 
 def texts_in(folder: Place, suffix: str) -> dict[str, str]:
-    """Name -> content of the files of a folder, if there is one."""
+    """Name -> content of the files in a folder, if it exists."""
     if isinstance(folder, Path):
         files = sorted(folder.glob(f"*{suffix}")) if folder.is_dir() else []
         return {file.name: file.read_text(encoding="utf-8") for file in files}
@@ -216,7 +216,7 @@ def texts_in(folder: Place, suffix: str) -> dict[str, str]:
 
 
 def remove_files(folder: Place, names: Sequence[str]) -> None:
-    """Remove those of the files that are there."""
+    """Remove those of the files that exist."""
     if isinstance(folder, Path):
         for name in names:
             (folder / name).unlink(missing_ok=True)
@@ -226,7 +226,7 @@ def remove_files(folder: Place, names: Sequence[str]) -> None:
 
 
 def remove_folder(folder: Place) -> None:
-    """Remove it with all that it holds, if it is there."""
+    """Remove a folder with all its contents, if it exists."""
     if isinstance(folder, Path):
         shutil.rmtree(folder, ignore_errors=True)
     else:
@@ -239,7 +239,7 @@ def _objects(folder: UPath) -> list[UPath]:
 
 @contextmanager
 def fetched(files: Sequence[Place]) -> Iterator[tuple[Path, ...]]:
-    """The files on this machine; those of a store for as long as the context lasts."""
+    """Local copies of the files; those from a store exist only within the context."""
     if all(isinstance(file, Path) for file in files):
         yield tuple(cast(Sequence[Path], files))
         return
@@ -256,7 +256,7 @@ def fetched(files: Sequence[Place]) -> Iterator[tuple[Path, ...]]:
 
 @contextmanager
 def written_to(folder: Place) -> Iterator[tuple[Path, Callable[[Iterable[str]], None]]]:
-    """A folder of this machine for outputs, and what is called with their names to place them."""
+    """A local folder for outputs, and a function that puts named outputs in their place."""
     if isinstance(folder, Path):
         yield folder, lambda names: None
         return

@@ -1,4 +1,4 @@
-"""What is done is not done again: the result of each case, on its own until the tables have it."""
+"""Records of finished cases, so that none is repeated: one file each until the tables have it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _FOLDER, _SUFFIX = ".cases", ".json"
 
 @dataclass(frozen=True)
 class Records:
-    """Files below the outputs, one a case, written by the process that has worked on it.
+    """Files below the outputs, one per case, written by the process that worked on it.
 
-    The tables of many cases are written now and then; whatever ends the batch in between, by force
-    too, the records have what is done. Half-written outputs lie here, too, so that those of a
-    killed process go with the folder.
+    The tables of many cases are written only now and then; if the batch ends in between, even by
+    force, the records show what is done. Half-written outputs are kept here, too, so that those of
+    a killed process are removed with the folder.
 
     Attributes:
         out: the folder of the outputs.
-        made_by: what decides the outputs; records of another model or other settings do not count.
+        made_by: what determines the outputs; records of other models or settings do not count.
     """
 
     out: Place
@@ -38,7 +38,7 @@ class Records:
 
     @property
     def folder(self) -> Place:
-        """Hidden, below the outputs."""
+        """The hidden folder below the outputs."""
         return self.out / _FOLDER
 
     def add(self, result: CaseResult) -> None:
@@ -53,17 +53,17 @@ class Records:
         write_text(self.folder / _name(result.case), json.dumps(document, ensure_ascii=False))
 
     def drafting(self, what: str) -> AbstractContextManager[None]:
-        """What is written within lies here until it is whole; a store has no half objects.
+        """Files written in this context lie here until complete; a store has no partial objects.
 
         Args:
-            what: a case, or what else no two processes write at a time.
+            what: a case, or anything else that no two processes write at the same time.
         """
         if not isinstance(self.folder, Path):
             return nullcontext()
         return drafts_in((self.folder / _name(what)).with_suffix(".drafts"))
 
     def read(self) -> dict[str, CaseResult]:
-        """Case name -> result, of those that the tables may not have."""
+        """Case name -> result, for cases that may be missing from the tables."""
         found = {}
         for text in texts_in(self.folder, _SUFFIX).values():
             try:
@@ -76,7 +76,7 @@ class Records:
         return found
 
     def drop(self, cases: Iterable[str]) -> None:
-        """Forget cases that the tables have."""
+        """Remove the records of cases that the tables have."""
         remove_files(self.folder, [_name(case) for case in cases])
 
     def tidy(self) -> None:
@@ -86,7 +86,7 @@ class Records:
                 self.folder.rmdir()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all records."""
         remove_folder(self.folder)
 
 

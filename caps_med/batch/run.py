@@ -1,4 +1,4 @@
-"""Run a batch: find its cases, leave out what is done, process the rest, keep the tables."""
+"""Run a batch: find its cases, skip finished ones, process the rest, update the tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Listener(Protocol):
     """Receives the progress of a batch."""
 
     def begin(self, cases: Sequence[Case], done: Sequence[CaseResult]) -> None:
-        """All cases are known; those `done` by an earlier run are left out."""
+        """All cases are known; those `done` by an earlier run are skipped."""
 
     def step(self, index: int, done: int, total: int) -> None:
         """A case is in progress: some of its slices or windows are done."""
@@ -56,7 +56,7 @@ class BatchRun:
 
     Attributes:
         results: of all cases, in the order of their names.
-        skipped: files that are no input.
+        skipped: files that are not inputs.
     """
 
     results: tuple[CaseResult, ...]
@@ -79,30 +79,30 @@ def run_batch(
     overwrite: bool = False,
     listener: Listener | None = None,
 ) -> BatchRun:
-    """Process many images into a folder, with a table of what came of each.
+    """Process many images into a folder, with a table of the results.
 
-    Outputs are named as their inputs, in the same subfolders. ``cases.json`` and ``cases.csv`` have
-    an entry for each case, and are kept up to date while the batch runs. A case that fails stops no
-    other. The results and their order are the same for any number of jobs.
+    Outputs are named like their inputs, in the same subfolders. ``cases.json`` and ``cases.csv``
+    have an entry for each case, and are kept up to date while the batch runs. A failing case does
+    not stop the others. The results and their order are the same for any number of jobs.
 
     Args:
-        action: what to do with each.
+        action: what to do with each case.
         inputs: files, folders, patterns, ``s3://bucket/prefix``; see `find_cases`.
-        out: the folder of the outputs, or ``s3://bucket/prefix``; made if it is not there.
-        jobs: processes, each with its share of PyTorch's threads; 1 by default. A script that asks
-            for more than one begins with ``if __name__ == "__main__":``, as Python's
-            multiprocessing has it. With a cluster: at most so many workers, by default as many as
-            it has cores or GPUs.
+        out: the folder of the outputs, or ``s3://bucket/prefix``; created if it does not exist.
+        jobs: processes, each with its share of PyTorch's threads; 1 by default. A script that uses
+            more than one must begin with ``if __name__ == "__main__":``, as Python's
+            multiprocessing requires. With a cluster: the maximum number of workers, by default as
+            many as it has cores or GPUs.
         cluster: run on this Ray cluster, whose nodes must see inputs, outputs and the model
             repository under the same paths.
-        resume: leave out the cases that an earlier run with the same model and settings has done.
-        overwrite: start anew in a folder that is not empty.
+        resume: skip the cases that an earlier run with the same model and settings has finished.
+        overwrite: start over in a folder that is not empty.
         listener: receives the progress of the batch.
 
     Raises:
         InvalidParameter: `out` is not empty, is an input, or an argument is out of its range.
-        InvalidInput: there is no image. What `Action.load` raises.
-        MissingExtra: a cluster or store needs what is not installed.
+        InvalidInput: there is no image. Also the errors of `Action.load`.
+        MissingExtra: a cluster or store needs packages that are not installed.
         KeyboardInterrupt: Ctrl-C; the finished cases and the tables are kept.
     """
     if jobs is not None and jobs < 1:
@@ -162,7 +162,7 @@ def _run(
 
 
 def _from_any_folder(action: Action) -> Action:
-    """The action for the processes of a cluster, which run where Ray was started on their node."""
+    """The action for cluster processes, which run in the folder where Ray was started."""
     return action if action.models is None else replace(action, models=action.models.absolute())
 
 
@@ -182,10 +182,10 @@ def _check_folder(folder: Place, inputs: Sequence[str | Place], may_hold: bool) 
 
 
 def _check_outputs(folder: Place, cases: Sequence[Case], action: Action) -> None:
-    """Check that no output has the place of an input, whatever the suffix of each.
+    """Check that no output has the same place and name as an input, whatever their suffixes.
 
     Raises:
-        InvalidParameter: one has.
+        InvalidParameter: an output has.
     """
     real = functools.cache(lambda parent: parent.resolve())
     outputs = {folder.resolve() / name for case in cases for name in action.claimed(case.name)}
@@ -199,7 +199,7 @@ def _check_outputs(folder: Place, cases: Sequence[Case], action: Action) -> None
 
 
 def made_by(action: Action, model: Model) -> dict[str, Any]:
-    """What decides the outputs: command, model, weights and settings."""
+    """What determines the outputs: command, model, weights and settings."""
     volume = {} if action.volume is None else {"volume": action.volume}
     return {
         "command": action.command,
@@ -227,7 +227,7 @@ def _done(
 def _untold(
     cases: Sequence[tuple[int, Case]], results: Mapping[int, CaseResult], records: Records
 ) -> list[tuple[int, CaseResult]]:
-    """Cases that are done and written, but whose result Ctrl-C has kept from being told."""
+    """Cases that are finished and written, but not reported because of Ctrl-C."""
     left = [(index, case) for index, case in cases if index not in results]
     if not left:
         return []
@@ -237,7 +237,7 @@ def _untold(
 
 
 class _Tables:
-    """Both tables, written now and then; what they have needs no record of its own any more."""
+    """Both tables, written now and then; cases in them need no separate record any more."""
 
     def __init__(self, records: Records, skipped: Sequence[Skipped]) -> None:
         self._records, self._skipped = records, skipped
@@ -245,7 +245,7 @@ class _Tables:
         self._new: list[str] = []
 
     def keep(self, results: dict[int, CaseResult], new: str) -> None:
-        """Write the results so far, if it is time; `new` is the case that was added."""
+        """Write the results so far if due; `new` is the case that was added."""
         self._new.append(new)
         if time.monotonic() >= self._next:
             self.write(results)

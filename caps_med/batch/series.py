@@ -1,4 +1,4 @@
-"""What tells to which series a DICOM file belongs, on this machine or in a store."""
+"""The header elements that identify the series of a DICOM file, on this machine or in a store."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def is_dicom(file: Place) -> bool:
 
 
 def header_of(file: Place) -> Header | None:
-    """What tells to which series a file belongs; None if it does not begin like DICOM.
+    """The elements that identify a file's series; None if it does not begin like DICOM.
 
-    Whatever its name. What does not begin with it is read from the file as a whole.
+    The name does not matter. Elements not found at the beginning are read from the whole file.
     """
     try:
         start = head_of(file, _START)

@@ -26,14 +26,14 @@ class CaseResult:
     Attributes:
         case: its name.
         input: the file or folder.
-        fingerprint: of the input's files; tells whether they were replaced since.
-        outputs: file below the output folder -> size in bytes.
-        error: why it failed; None if it is done.
+        fingerprint: of the input's files; shows whether they have been replaced since.
+        outputs: file relative to the output folder -> size in bytes.
+        error: why it failed; None if it succeeded.
         seconds: from reading to writing.
-        warnings: of the reader and the model.
-        unit: of the measures' volumes, ``mm3`` or ``pixels``; None where nothing is measured.
+        warnings: from the reader and the model.
+        unit: of the measures' volumes, ``mm3`` or ``pixels``; None if nothing is measured.
         labels: the measures of each label.
-        values: more columns of the table, such as a class and the probability of each.
+        values: more columns of the table, such as the predicted class and all probabilities.
     """
 
     case: str
@@ -58,10 +58,10 @@ class CaseResult:
         return {**asdict(self), "labels": [one.as_dict() for one in self.labels]}
 
     def is_complete(self, size_of: Callable[[str], int | None]) -> bool:
-        """Whether it is done, and all its outputs are there as they were written.
+        """Whether it succeeded, and all its outputs still exist as they were written.
 
         Args:
-            size_of: the size of a file below the output folder, None if it is not there.
+            size_of: the size of a file in the output folder, None if it does not exist.
         """
         return self.error is None and all(
             size_of(name) == size for name, size in self.outputs.items()
@@ -77,7 +77,7 @@ def write_tables(
     """Write both tables; each appears whole.
 
     Args:
-        made_by: what decides the outputs: command, model, weights and settings.
+        made_by: what determines the outputs: command, model, weights and settings.
     """
     document = {
         **made_by,
@@ -89,7 +89,7 @@ def write_tables(
 
 
 def read_table(folder: Place, made_by: Mapping[str, Any]) -> dict[str, CaseResult]:
-    """Case name -> result of an earlier run, if that was made by the same model and settings."""
+    """Case name -> result of an earlier run, if made by the same model and settings."""
     try:
         document = json.loads((folder / JSON_NAME).read_text(encoding="utf-8"))
         if any(document.get(key) != value for key, value in made_by.items()):
@@ -101,7 +101,7 @@ def read_table(folder: Place, made_by: Mapping[str, Any]) -> dict[str, CaseResul
 
 
 def _csv(made_by: Mapping[str, Any], results: Sequence[CaseResult]) -> str:
-    """One line a case; the measures of each label have columns like ``grey matter volume``."""
+    """One line per case; the measures of each label have columns like ``grey matter volume``."""
     names = dict.fromkeys(one.name for result in results for one in result.labels)
     columns = [f"{name} {measure}" for name in names for measure in _MEASURES]
     columns += dict.fromkeys(name for result in results for name in result.values)

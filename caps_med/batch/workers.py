@@ -1,4 +1,4 @@
-"""Cases on one process or several, with the same results in either."""
+"""Process cases in one or several processes, with the same results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ENDED = "the process ended: out of memory?"
 
 
 def run_case(action: Action, model: Model, case: Case, records: Records) -> CaseResult:
-    """The case's result, its outputs and record written; what goes wrong becomes its error."""
+    """Process a case: write its outputs and record; any failure becomes the error of its result."""
     start = time.perf_counter()
     fingerprint = ""
     try:
@@ -79,7 +79,7 @@ def run_case(action: Action, model: Model, case: Case, records: Records) -> Case
 
 
 def _where(error: Exception) -> str:
-    """The place in the code that raised it, which a report of the error needs."""
+    """The place in the code that raised the error, for a report."""
     path, line, _, _ = traceback.extract_tb(error.__traceback__)[-1]
     return f"{'/'.join(Path(path).parts[-3:])}, line {line}"
 
@@ -109,8 +109,8 @@ def run_in_processes(
 ) -> None:
     """Process the cases in several processes that share the threads of this one.
 
-    A case whose process ends, for want of memory for example, is tried once more by itself and then
-    fails. On Ctrl-C the processes stop between two passes of the network.
+    A case whose process dies, for example from lack of memory, is tried once more by itself and
+    then fails. On Ctrl-C the processes stop between two passes of the network.
     """
     pools = _Pools(
         action, records, _Shared.make(1 + max(index for index, _ in cases)), step, finish
@@ -126,7 +126,7 @@ def run_in_processes(
 
 @dataclass(frozen=True)
 class _Pools:
-    """Pools of processes, one after the other: what ends a process ends its pool."""
+    """Pools of processes, one after the other: if a process dies, so does its pool."""
 
     action: Action
     records: Records
@@ -135,9 +135,9 @@ class _Pools:
     finish: CaseListener
 
     def run(self, waiting: list[Numbered], jobs: int) -> list[Numbered]:
-        """Take cases from the end of `waiting`, until none is left or a process has ended.
+        """Take cases from the end of `waiting`, until none is left or a process has died.
 
-        Returns the cases that were worked on when it did.
+        Returns the cases that were being processed at that moment.
         """
         setup = (self.action, self.records, max(1, torch.get_num_threads() // jobs), self.shared)
         pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, setup)
@@ -175,10 +175,10 @@ class _Pools:
 
 @contextmanager
 def _ctrl_c_later() -> Iterator[None]:
-    """Processes that are started here are not told of Ctrl-C before they are set up.
+    """Keep Ctrl-C from processes that are started in this block until they are set up.
 
-    They inherit the block; what was pressed meanwhile reaches this process at the end. Windows has
-    no call for it.
+    They inherit the blocked signal; a Ctrl-C pressed meanwhile reaches this process at the end.
+    Windows has no call for this.
     """
     if os.name == "nt":
         yield
@@ -193,11 +193,11 @@ def _ctrl_c_later() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Shared:
-    """Memory that all processes share, without locks that one could take to its grave.
+    """Memory that all processes share, without locks that a dying process could keep.
 
     Attributes:
-        steps: done and all of each case.
-        stopped: whether the work is given up.
+        steps: completed and total steps of each case.
+        stopped: whether the work has been cancelled.
     """
 
     steps: Any
@@ -228,7 +228,7 @@ _here: tuple[Action, Records, _Shared] | None = None
 
 
 def _start(action: Action, records: Records, threads: int, shared: _Shared) -> None:
-    """Set up a process; Ctrl-C is the parent's to handle, and its end is this one's."""
+    """Set up a process; the parent handles Ctrl-C, and this process ends with it."""
     global _here
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what was pressed since it began is dropped
     if os.name != "nt":
@@ -252,7 +252,7 @@ def _model(action: Action) -> Model:
 
 
 def _work(index: int, case: Case) -> CaseResult | None:
-    """The result of a case in a worker process; None if it was given up."""
+    """The result of a case in a worker process; None if cancelled."""
     if _here is None:
         raise RuntimeError("the process was not set up")
     action, records, shared = _here
