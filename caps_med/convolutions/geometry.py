@@ -1,8 +1,8 @@
 """Which convolutions are computed by tiles, and which positions a tile reads and writes.
 
-A convolution of stride 2 reads the even and the odd positions along an axis, its two *phases*, by
-kernels of at most three positions each; a transposed convolution writes them so. Either way it is a
-convolution of stride 1 between phases, which is what the tiles are of.
+A convolution of stride 2 reads the even and the odd positions along an axis, its two *phases*, with
+kernels of at most three positions each; a transposed convolution writes them in the same way.
+Either way it is a convolution of stride 1 between phases, to which the tiles belong.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ TILED_RATE = 1.3
 
 @dataclass(frozen=True)
 class Geometry:
-    """Of a convolution, the same along each axis.
+    """The geometry of a convolution that is the same along each axis.
 
     Attributes:
         spatial_dims: 2 or 3.
-        kernel_size, stride, padding: as of PyTorch's convolutions.
+        kernel_size, stride, padding: as for PyTorch's convolutions.
         transposed: whether it is a transposed convolution.
     """
 
@@ -48,7 +48,7 @@ class Geometry:
     transposed: bool = False
 
     def sizes(self, sizes: Iterable[int]) -> tuple[int, ...]:
-        """The result's spatial sizes for those of the maps."""
+        """The spatial sizes of the result for maps of the given sizes."""
         k, s, p = self.kernel_size, self.stride, self.padding
         if self.transposed:
             return tuple((size - 1) * s - 2 * p + k for size in sizes)
@@ -56,7 +56,7 @@ class Geometry:
 
 
 def is_supported(geometry: Geometry, in_channels: int, out_channels: int) -> bool:
-    """Whether tiles can compute it: kernels of 2 to 5, strides of 1 or 2, channels by sixteen.
+    """Whether tiles can compute it: kernels of 2 to 5, stride 1 or 2, channels divisible by 16.
 
     A transposed convolution has a stride of 2.
     """
@@ -78,21 +78,21 @@ def kernel_numbers(geometry: Geometry, in_channels: int, out_channels: int) -> i
 
 
 def is_worthwhile(geometry: Geometry) -> bool:
-    """Whether tiles are faster for large maps at least, with a supported geometry."""
+    """Whether tiles are faster at least for large maps, for a supported geometry."""
     return is_faster(geometry, 1, (_LARGE,) * geometry.spatial_dims)
 
 
 @lru_cache(maxsize=1024)
 def is_faster(geometry: Geometry, count: int, sizes: tuple[int, ...]) -> bool:
-    """Whether tiles take less time than a direct sum, by multiplications for a pair of channels.
+    """Whether tiles take less time than a direct sum, by multiplications per pair of channels.
 
-    Few tiles pay neither for the transform of the kernels nor for reading them: of kernels of 2
-    there is nothing to save, and of maps of a few positions tiles lie largely outside.
+    A few tiles do not make up for transforming and reading the kernels: with kernels of 2 there
+    is nothing to save, and on maps with few positions tiles lie largely outside.
 
     Args:
         geometry: a supported one.
-        count: of maps.
-        sizes: the result's.
+        count: number of maps.
+        sizes: of the result.
     """
     axis = axis_of(geometry)
     tiled = 0
@@ -111,8 +111,8 @@ def count_tiles(geometry: Geometry, planes: Planes, count: int, sizes: Sequence[
 
     Args:
         geometry: a supported one.
-        planes: of `planes_of`.
-        count: of maps.
+        planes: from `planes_of`.
+        count: number of maps.
         sizes: of the result.
     """
     step, first = planes.along[1:]
@@ -136,10 +136,10 @@ class Window(NamedTuple):
     """A part of a convolution's result, computed from the part of the maps that it reads.
 
     Attributes:
-        starts: the first position of that part of the maps along each axis; of a stride of 2 even.
-            It ends where no more is read, or where the maps do.
-        box: the first position of the result and the one behind the last, along each axis. The
-            first is that of a tile (`tile_of`).
+        starts: the first position of that part of the maps along each axis; even for stride 2. It
+            ends where no more is read, or where the maps end.
+        box: the first position of the result and the one after the last, along each axis. The
+            first is the beginning of a tile (`tile_of`).
         sizes: of the whole result.
     """
 
@@ -154,8 +154,8 @@ class Axis(NamedTuple):
     Attributes:
         phases_in, phases_out: of the maps and of the result, 1 or 2.
         taps: the kernel's element for each phase of the maps, phase of the result and position of
-            the kernel between them; the kernel's size stands for none.
-        padding: positions of each phase in front of its first.
+            the kernel between them; the kernel's size stands for no element.
+        padding: positions of each phase before its first.
     """
 
     phases_in: int
@@ -165,7 +165,7 @@ class Axis(NamedTuple):
 
     @property
     def kernel_size(self) -> int:
-        """Of the kernels between phases, 3 or 5."""
+        """Size of the kernels between phases, 3 or 5."""
         return int(self.taps.shape[2])
 
     @property
@@ -192,8 +192,8 @@ def _phases(geometry: Geometry) -> tuple[int, int]:
 
 
 def _places(geometry: Geometry) -> list[tuple[int, int, int, int]]:
-    """Of each of the kernel's elements: its phase of the maps and of the result, and the position
-    of the maps' phase, seen from that of the result; last the element.
+    """For each element of the kernel: its phases of the maps and of the result, the position in
+    the maps' phase relative to that in the result's, and the element.
     """
     phases_in, phases_out = _phases(geometry)
     found = []
@@ -208,12 +208,12 @@ def _places(geometry: Geometry) -> list[tuple[int, int, int, int]]:
 
 
 class Planes(NamedTuple):
-    """The planes of the maps for some planes of the result, one phase of these.
+    """The planes of the maps for some planes of the result, in one phase of the result.
 
     Attributes:
         taps: the kernel's elements along the axis of the planes.
-        offsets: where each starts in the maps.
-        along: steps of the maps' and of the result's planes, and the result's first one.
+        offsets: the start of each in the maps.
+        along: steps of the maps' and of the result's planes, and the result's first plane.
     """
 
     taps: NDArray[Any]
@@ -222,7 +222,7 @@ class Planes(NamedTuple):
 
 
 def planes_of(geometry: Geometry) -> list[Planes]:
-    """The planes of the maps that each plane of the result is computed from, by phases."""
+    """The planes of the maps from which each plane of the result is computed, by phases."""
     if geometry.spatial_dims == 2:
         return [Planes(np.zeros(1, np.int64), np.zeros(1, np.int64), (1, 1, 0))]
     phases_in, phases_out = _phases(geometry)

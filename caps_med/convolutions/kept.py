@@ -1,4 +1,4 @@
-"""Kernels that are transformed once for many convolutions."""
+"""Transform kernels once for many convolutions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _kept: ContextVar[Kernels | None] = ContextVar("caps_med_kernels", default=None)
 def keep_kernels(kernels: Kernels | None) -> Iterator[None]:
     """Transform each weight once for all blocks with the same `kernels`.
 
-    To transform the weights of a SegCaps takes a tenth of the time of a slice. They must not change
-    meanwhile.
+    Transforming the weights of a SegCaps takes a tenth of the time of a slice. The weights must not
+    change meanwhile.
 
     Args:
         kernels: empty at first; None keeps nothing.
@@ -36,5 +36,5 @@ def keep_kernels(kernels: Kernels | None) -> Iterator[None]:
 
 
 def kept_kernels() -> Kernels | None:
-    """Those of the block that this is in, if it is in one."""
+    """The kernels of the surrounding block, if there is one."""
     return _kept.get()

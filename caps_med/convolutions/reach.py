@@ -19,7 +19,7 @@ class Reach:
     (6, 15)
 
     Attributes:
-        kernel_size, stride, padding: as of PyTorch's convolutions.
+        kernel_size, stride, padding: as for PyTorch's convolutions.
         transposed: whether it is a transposed convolution.
     """
 
@@ -30,19 +30,19 @@ class Reach:
 
     @property
     def alignment(self) -> int:
-        """Inputs that start at a multiple of it have outputs at the layer's own places."""
+        """Inputs that start at a multiple of this have outputs at the layer's own positions."""
         return 1 if self.transposed else self.stride
 
     def aligned(self, outputs: Span) -> Span:
-        """The outputs that can be computed without others before them."""
+        """The outputs themselves: they can be computed without any before them."""
         return outputs
 
     def touched(self, inputs: Span) -> Span:
-        """The outputs that depend on any of the `inputs`, borders not considered."""
+        """The outputs that depend on any of the `inputs`, ignoring borders."""
         return self._scattered(inputs) if self.transposed else self._gathering(inputs)
 
     def read(self, outputs: Span) -> Span:
-        """The inputs that any of the `outputs` depends on, borders not considered."""
+        """The inputs on which any of the `outputs` depends, ignoring borders."""
         return self._gathering(outputs) if self.transposed else self._scattered(outputs)
 
     def _scattered(self, span: Span) -> Span:
@@ -50,7 +50,7 @@ class Reach:
         return first, (span[1] - 1) * self.stride - self.padding + self.kernel_size
 
     def _gathering(self, span: Span) -> Span:
-        """The positions whose kernel meets the span."""
+        """The positions whose kernel overlaps the span."""
         first = -(-(span[0] + self.padding - self.kernel_size + 1) // self.stride)
         return first, (span[1] - 1 + self.padding) // self.stride + 1
 
@@ -65,10 +65,10 @@ class TiledReach:
     (6, 18)
 
     Attributes:
-        results: of a tile.
+        results: results of a tile.
         first: the first input of the first tile.
-        inputs: of a tile.
-        step: inputs from one tile's first to the next one's.
+        inputs: inputs of a tile.
+        step: inputs from one tile's first to the next tile's.
     """
 
     results: int
@@ -77,22 +77,22 @@ class TiledReach:
     step: int
 
     def touched(self, inputs: Span) -> Span:
-        """The outputs of all tiles that read any of the `inputs`, borders not considered."""
+        """The outputs of all tiles that read any of the `inputs`, ignoring borders."""
         before = (inputs[0] - self.first - self.inputs) // self.step
         last = (inputs[1] - 1 - self.first) // self.step
         return (before + 1) * self.results, (last + 1) * self.results
 
     @property
     def alignment(self) -> int:
-        """See `Reach`; all that `read` returns is aligned."""
+        """See `Reach`; whatever `read` returns is aligned."""
         return 1
 
     def aligned(self, outputs: Span) -> Span:
-        """The outputs from the start of their first tile on."""
+        """The outputs, extended to the start of their first tile."""
         return outputs[0] // self.results * self.results, outputs[1]
 
     def read(self, outputs: Span) -> Span:
-        """The inputs of all tiles with any of the `outputs`, borders not considered."""
+        """The inputs of all tiles with any of the `outputs`, ignoring borders."""
         first, last = outputs[0] // self.results, (outputs[1] - 1) // self.results
         return first * self.step + self.first, last * self.step + self.first + self.inputs
 
@@ -103,7 +103,7 @@ def whole_box(sizes: Iterable[int]) -> tuple[Span, ...]:
 
 
 def hull(first: Span, second: Span) -> Span:
-    """The smallest span that holds both."""
+    """The smallest span that contains both."""
     return min(first[0], second[0]), max(first[1], second[1])
 
 

@@ -1,8 +1,8 @@
-"""Convolutions of 2-D and 3-D maps by Winograd's algorithm: 64 multiplications for 400.
+"""Convolutions of 2-D and 3-D maps with Winograd's algorithm: 64 multiplications instead of 400.
 
-PyTorch and the libraries it calls compute kernels of 5 directly. By tiles of 8 x 8 positions
-(`caps_med.convolutions.winograd_kernels`), a result takes 4 instead of 25 multiplications for each
-pair of channels with stride 1, 7.1 with stride 2, and 1.8 instead of 4 in a transposed convolution.
+PyTorch and the libraries it calls compute kernels of 5 directly. With tiles of 8 x 8 positions
+(`caps_med.convolutions.winograd_kernels`), a result takes 4 instead of 25 multiplications per pair
+of channels with stride 1, 7.1 with stride 2, and 1.8 instead of 4 in a transposed convolution.
 Sums are rounded differently: errors are about 1e-6 of the result's norm, three times those of a
 direct sum in float32.
 """
@@ -58,14 +58,14 @@ def convolve(
     geometry: Geometry,
     window: Window | None = None,
 ) -> Tensor:
-    """The convolution of maps by a weight, as PyTorch's.
+    """The convolution of maps with a weight, like PyTorch's.
 
     It has first derivatives. A sample's result is the same to the bit whatever the batch and the
     number of threads.
 
     Args:
         maps: ``[N, C, *S]`` in float32 on the CPU.
-        weight: ``[O, C, *k]``; of a transposed convolution ``[C, O, *k]``.
+        weight: ``[O, C, *k]``; for a transposed convolution ``[C, O, *k]``.
         bias: ``[O]``.
         geometry: a supported one (`is_supported`).
         window: the part of the result to compute, without gradients; `maps` is what it reads.
@@ -110,10 +110,10 @@ class _Convolution(torch.autograd.Function):
 def _gradients(
     maps: Tensor, weight: Tensor, grad: Tensor, geometry: Geometry, wanted: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
-    """The gradients by maps, weight and bias, those that are `wanted`.
+    """The `wanted` gradients with respect to maps, weight and bias.
 
-    With phases, transforms cost what they save: gradients of transposed convolutions, and that by
-    the weight of those of stride 2, are PyTorch's.
+    With phases, transforms cost as much as they save: PyTorch computes all gradients of transposed
+    convolutions, and that of the weight for stride 2.
     """
     direct = wanted[0] and geometry.transposed, wanted[1] and geometry.stride == 2
     by_maps, by_weight = _directly(maps, weight, grad, geometry, direct)
@@ -128,7 +128,7 @@ def _gradients(
 def _directly(
     maps: Tensor, weight: Tensor, grad: Tensor, geometry: Geometry, wanted: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients by maps and weight as PyTorch computes them."""
+    """The gradients with respect to maps and weight as PyTorch computes them."""
     if not any(wanted):
         return None, None
     dims = geometry.spatial_dims
@@ -140,7 +140,7 @@ def _directly(
 
 
 def _adjoint(weight: Tensor, geometry: Geometry) -> tuple[Tensor, None, Geometry]:
-    """The convolution that maps the gradient by the result to that by the maps."""
+    """The convolution that turns the gradient of the result into that of the maps."""
     if geometry.stride == 2:
         return weight, None, replace(geometry, transposed=True)
     axes = range(2, weight.ndim)
@@ -189,7 +189,7 @@ def _convolve(
 
 
 def _blocks(kernels: Array) -> tuple[int, int]:
-    """How many tiles and input channels to compute at a time, so that they stay in the cache."""
+    """How many tiles and input channels to compute at a time so that they stay in the cache."""
     outs, _, depth, _ = kernels.shape
     if outs == 1:
         return GROUP * (2 if depth > _DEPTH else 1), min(depth, _DEPTH)
@@ -197,7 +197,7 @@ def _blocks(kernels: Array) -> tuple[int, int]:
 
 
 def _by_weight(maps: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """The gradient by the weight; of stride 1."""
+    """The gradient of the weight, for stride 1."""
     axis, (planes,) = axis_of(geometry), planes_of(geometry)
     rows, columns = len(planes.taps) * maps.shape[1], grad.shape[1]
     width, depth = _width(columns), 32 if maps.shape[1] % 32 == 0 else 16
@@ -213,7 +213,7 @@ def _by_weight(maps: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry) -
 
 
 def _parts(count: int, group: int = 1) -> list[tuple[int, int]]:
-    """As many spans as there are threads; but for the last one multiples of `group`."""
+    """As many spans as there are threads; all but the last are multiples of `group`."""
     groups = -(-count // group)
     parts = max(1, min(torch.get_num_threads(), groups))
     ends = [min(count, -(-groups * i // parts) * group) for i in range(parts + 1)]
@@ -221,7 +221,7 @@ def _parts(count: int, group: int = 1) -> list[tuple[int, int]]:
 
 
 def _width(channels: int) -> int:
-    """Output channels whose kernels are side by side."""
+    """Number of output channels whose kernels are side by side."""
     return next(width for width in (64, 32, 16) if channels % width == 0)
 
 
@@ -242,7 +242,7 @@ def _with_planes(maps: Tensor) -> Tensor:
 
 
 def _transformed(weight: Tensor, geometry: Geometry, planes: Planes) -> Array:
-    """What `convolve_tiles` takes as kernels; those of a weight that is computed are not kept."""
+    """The kernels for `convolve_tiles`; those of a computed weight are not kept."""
     kept = kept_kernels()
     if kept is None or not isinstance(weight, nn.Parameter):
         return _transform(weight, geometry, planes)

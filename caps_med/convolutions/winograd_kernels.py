@@ -1,14 +1,14 @@
-"""Winograd's convolutions of tiles of 8 x 8 as native code, compiled by Numba.
+"""Winograd's convolutions with tiles of 8 x 8 as native code, compiled by Numba.
 
 Lavin & Gray 2016, "Fast algorithms for convolutional neural networks" (CVPR), write a tile's result
 as ``A^T [(G g G^T) * (B^T d B)] A``: the tile d and the kernel g are transformed to 64 frequencies
 each, multiplied, and the products, summed over all input channels, are transformed back. Here the
 points are 0, 1, -1, 1/2, -1/2, 2, -2 and infinity, for kernels of five (four results along each
-axis) as for kernels of three (six): B does not depend on the kernel. Of two points x and -x, sums
-share their even and their odd terms.
+axis) as well as kernels of three (six): B does not depend on the kernel. The sums for two points x
+and -x share their even and their odd terms.
 
 A convolution of stride 2 is one of stride 1 whose input channels are those of the even and of the
-odd positions along each axis (`phases`), and one of a transposed convolution has output channels of
+odd positions along each axis (`phases`); a transposed convolution has output channels for
 each; see `caps_med.convolutions.winograd`. In three dimensions the tiles are those of a plane, and
 input channels come from several planes.
 
@@ -56,11 +56,11 @@ def transform_kernels(
     """Write ``G g G^T`` of every kernel between phases.
 
     Args:
-        weight: flat; kernels of some planes of k x k numbers.
-        strides: from one output channel to the next in it, and from one input channel.
-        planes: those of the kernels to take.
-        taps: ``[phases of the input, phases of the result, r]``, where along an axis of the weight
-            the kernel between two phases takes its numbers; k stands for zero.
+        weight: flat; kernels with several planes of k x k numbers.
+        strides: steps in it from one output channel to the next, and from one input channel.
+        planes: planes of the kernels to take.
+        taps: ``[phases of the input, phases of the result, r]``, the positions along an axis of the
+            weight from which the kernel between two phases is taken; k stands for zero.
         k: edge of the weight's kernels.
         matrix: G, ``[8, r]``.
         transformed: ``[O / o, 64, K, o]``, o = 16, 32 or 64; K counts planes, phases of the input
@@ -153,19 +153,19 @@ def convolve_tiles(
     """Write the tiles from the first to the last of `tiles`.
 
     Args:
-        maps: ``[N, D, H, W, C]``, contiguous, as are all arrays; D = 1 in two dimensions.
-        kernels: what `transform_kernels` writes; K counts planes, phases of the input and C.
+        maps: ``[N, D, H, W, C]``, contiguous like all arrays; D = 1 in two dimensions.
+        kernels: the output of `transform_kernels`; K counts planes, phases of the input and C.
         bias: ``[O]``.
         result: ``[N, D', H', W', O]``.
-        planes: the plane of the input that each of the kernels' planes starts at.
-        along: steps of the input's and of the result's planes, and the result's first one.
-        phases: 2 where the stride of the input, or of the result, is 2; else 1.
-        padding: positions of each phase in front of its first, down and across; below zero, how
+        planes: the plane of the input at which each plane of the kernels starts.
+        along: steps of the input's and of the result's planes, and the result's first plane.
+        phases: 2 if the stride of the input, or of the result, is 2; otherwise 1.
+        padding: positions of each phase before its first, down and across; if negative, how
             many are left out.
         step: 4 for kernels of 5, 6 for kernels of 3.
         blocks: tiles computed at once, a multiple of `GROUP`, and input channels, a multiple of 16,
-            all of them if there is more than one block of output channels.
-        tiles: of all that `caps_med.convolutions.geometry.count_tiles` counts.
+            or all of them if there is more than one block of output channels.
+        tiles: among all that `caps_med.convolutions.geometry.count_tiles` counts.
     """
     outs, _, K, width = kernels.shape
     group, depth = blocks
@@ -211,11 +211,11 @@ def kernel_gradient(
     tiles: int,
     parts: tuple[int, int],
 ) -> None:
-    """Write the gradient by the transformed kernels, ``[O / o, K / k, 64, k, o]``; of stride 1.
+    """Write the gradient of the transformed kernels, ``[O / o, K / k, 64, k, o]``; for stride 1.
 
     Args:
-        grad: the gradient by the result, ``[N, D', H', W', O]``.
-        tiles: how many there are.
+        grad: the gradient of the result, ``[N, D', H', W', O]``.
+        tiles: number of tiles.
         parts: the first and last of the O / o times K / k parts to compute.
 
     The other arguments are those of `convolve_tiles`.
@@ -271,7 +271,7 @@ def _transform_input(
     phases: int, padding: tuple[int, int], channels: tuple[int, int], patch: Array,
     half: Array, target: Array, at: int, apart: int,
 ) -> None:  # fmt: skip
-    """``B^T d B`` of some channels of the kernels, frequencies `apart` in `target`."""
+    """``B^T d B`` for some channels of the kernels, with frequencies `apart` in `target`."""
     _, D, H, W, C = maps.shape
     n, z, top, left = place
     for k in range(channels[0], channels[1], LANES):
@@ -426,7 +426,7 @@ def _multiply_wide(
     left: Array, left_at: int, row: int, right: Array, right_at: int, target: Array,
     target_at: int, width: int, count: int, depth: int, add: bool,
 ) -> None:  # fmt: skip
-    """The products of `count` rows of `depth` numbers, where 32 vectors are in registers."""
+    """The products of `count` rows of `depth` numbers, with 32 vectors in registers."""
     if width == 64:
         for r in range(0, count, 6):
             _product_6x4(left, left_at + r * row, row, 1, right, right_at, width, target,
@@ -445,7 +445,7 @@ def _multiply_narrow(
     left: Array, left_at: int, row: int, right: Array, right_at: int, target: Array,
     target_at: int, width: int, count: int, depth: int, add: bool,
 ) -> None:  # fmt: skip
-    """The same for processors with half as long vectors, or fewer registers."""
+    """The same for processors with vectors of half the length, or fewer registers."""
     for column in range(0, width, LANES):
         for r in range(0, count, 6):
             _product_6x1(left, left_at + r * row, row, 1, right, right_at + column, width, target,
@@ -456,7 +456,7 @@ def _multiply_columns_wide(
     left: Array, left_at: int, rows: int, right: Array, right_at: int, target: Array,
     target_at: int, width: int, depth: int, add: bool,
 ) -> None:  # fmt: skip
-    """The products of the columns of `left`, `depth` rows of `rows` numbers."""
+    """The products of the columns of `left`: `depth` rows of `rows` numbers."""
     if width == 64:
         for r in range(0, rows, 4):
             _product_4x4(left, left_at + r, 1, rows, right, right_at, width, target,
