@@ -1,9 +1,9 @@
-"""Compiled kernels on disk: where there is room for them, and never a reason to fail.
+"""Compiled kernels on disk, wherever they can be written, without ever causing a failure.
 
 Numba caches in ``NUMBA_CACHE_DIR``, beside the source file or in the user's cache folder, and
-raises where it can write to none of them, as in a container with a read-only file system. Here the
-folder for temporary files is tried next; without any, kernels are compiled at each start. A cache
-that is damaged, or a disk that is full, costs the compilation and nothing else.
+raises an error if it can write to none of them, as in a container with a read-only file system.
+Here the folder for temporary files is tried next; without any, kernels are compiled at each start.
+With a damaged cache or a full disk, kernels are just compiled again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class _TemporaryCacheLocator(UserWideCacheLocator):
-    """A folder of this user alone among the temporary files: who writes there can run code here."""
+    """A private folder among the temporary files: whoever writes there can run code here."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
         super().__init__(py_func, py_file)
@@ -37,7 +37,7 @@ class _TemporaryCacheLocator(UserWideCacheLocator):
     def from_function(
         cls, py_func: Callable[..., Any], py_file: str
     ) -> _TemporaryCacheLocator | None:
-        """A locator, or None if there is no writable folder for temporary files at all."""
+        """A locator, or None if there is no writable folder for temporary files."""
         with suppress(OSError):
             return cast("_TemporaryCacheLocator | None", super().from_function(py_func, py_file))
         return None
@@ -62,15 +62,15 @@ class _Implementation(CompileResultCacheImpl):
 
 
 class _ForgivingCache(FunctionCache):
-    """Numba's cache of one function; what it raises means that there is nothing in the cache."""
+    """Numba's cache of one function; any exception means that nothing is in the cache."""
 
     _impl_class = _Implementation
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:  # noqa: ANN401 - Numba's own
         """The compiled function, or None.
 
-        Numba's own method first imports whatever it can compile, which takes longer than all the
-        rest; what is compiled needs its runtime alone.
+        Numba's own method first imports everything it can compile, which takes longer than all the
+        rest; compiled functions only need its runtime.
         """
         try:
             rtsys.initialize(target_context)
@@ -81,7 +81,7 @@ class _ForgivingCache(FunctionCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:  # noqa: ANN401
-        """Save the compiled function if it can be saved."""
+        """Save the compiled function if possible."""
         try:
             super().save_overload(sig, data)
         except Exception as error:
@@ -89,7 +89,7 @@ class _ForgivingCache(FunctionCache):
 
 
 def cache_on_disk(compiled: Any) -> None:  # noqa: ANN401 - a dispatcher of Numba, which has no types
-    """Cache what Numba compiles for this function, if there is a folder for it."""
+    """Cache Numba's compiled code for this function, if there is a folder for it."""
     try:
         compiled._cache = _ForgivingCache(compiled.py_func)
     except RuntimeError:  # no folder

@@ -1,4 +1,4 @@
-"""How kernels are compiled, and the memory that they work in."""
+"""How kernels are compiled, and the memory in which they work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def native(function: Function) -> Function:
-    """Compile at the first call. No sum is reordered; NaN and infinity keep their meaning."""
+    """Compile on the first call. No sum is reordered; NaN and infinity keep their meaning."""
     compiled = _compiled(function)
     cache_on_disk(compiled)
     return cast("Function", compiled)
@@ -29,7 +29,7 @@ def native(function: Function) -> Function:
 def inlined(function: Function) -> Function:
     """Compile a part of a kernel into its caller: a call would pass every field of every array.
 
-    It is not cached: its callers are, with all that they are made of.
+    It is not cached itself, but as a part of its callers.
     """
     return cast("Function", _compiled(function, forceinline=True, no_cpython_wrapper=True))
 

@@ -2,7 +2,7 @@
 
 Kernels are written for one position and run for sixteen: the operators and functions here work on
 all sixteen numbers alike. Nothing is ever summed across positions, so a position's result does not
-depend on its neighbours or its place. A number takes the type of the lanes it is combined with.
+depend on its neighbours or its place. A number gets the type of the lanes it is combined with.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _define(maximum, _select_larger)
 def widen(
     context: Untyped, builder: Untyped, value: Untyped, kind: Untyped, lanes: Lanes
 ) -> Untyped:
-    """Lanes as they are; a number in every lane."""
+    """Lanes unchanged; a number in every lane."""
     if isinstance(kind, Lanes):
         return value
     number = context.cast(builder, value, kind, lanes.dtype)
@@ -95,7 +95,7 @@ def widen(
 
 @intrinsic
 def spread(typing: Untyped, number: Untyped) -> Untyped:
-    """A float in every lane, which are of its type."""
+    """Lanes of a float's type, with the float in each."""
 
     def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
         return widen(context, builder, args[0], sig.args[0], sig.return_type)
@@ -105,7 +105,7 @@ def spread(typing: Untyped, number: Untyped) -> Untyped:
 
 @intrinsic
 def power_of_two(typing: Untyped, exponent: Untyped) -> Untyped:
-    """``2**exponent`` of whole float32 from -126 to 127."""
+    """``2**exponent`` for integral float32 from -126 to 127."""
 
     def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
         whole = ir.VectorType(INT32, LANES)
@@ -116,7 +116,7 @@ def power_of_two(typing: Untyped, exponent: Untyped) -> Untyped:
 
 
 def _unary(name: str) -> Untyped:
-    """A function of LLVM's, lane by lane."""
+    """An LLVM function, lane by lane."""
 
     @intrinsic
     def function(typing: Untyped, x: Untyped) -> Untyped:
@@ -142,7 +142,7 @@ def exp(x: Untyped) -> Untyped:
 
 
 def _single_exp(x: Untyped) -> Untyped:
-    """In float32 2**n times a polynomial, to 2e-7 relative (Moshier's Cephes, expf)."""
+    """In float32, 2**n times a polynomial, to a relative 2e-7 (Moshier's Cephes, expf)."""
     x = maximum(x, -87.0)
     n = floor(x * 1.44269504 + 0.5)
     x = x - n * 0.693359375 + n * 2.12194440e-4

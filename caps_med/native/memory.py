@@ -1,7 +1,7 @@
 """Lanes in memory: loaded and stored, as they are or transposed.
 
-`load` and `store` take arrays whose last axis is the position. `load_16`, `store_16` and those of
-fewer columns take votes and capsules as they lie in memory, a position's numbers side by side.
+`load` and `store` take arrays whose last axis is the position. `load_16`, `store_16` and those for
+fewer columns take votes and capsules as stored in memory, a position's numbers side by side.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def _row_starts(
 def _zipped(builder: Untyped, vectors: list[Untyped], count: int) -> list[Untyped]:
     """Rows to columns, or back: the halves of the list are zipped until each vector holds `count`.
 
-    Sixteen vectors, of sixteen numbers or fewer, become as many vectors of sixteen as each had
-    numbers; with `count` below sixteen it is the reverse, for `_split` to finish.
+    Sixteen vectors with up to sixteen numbers become as many vectors of sixteen as each had
+    numbers; with `count` below sixteen it is the reverse, which `_split` completes.
     """
     for _ in range(count.bit_length() - 1):
         half = len(vectors) // 2
@@ -161,7 +161,7 @@ def _zipped(builder: Untyped, vectors: list[Untyped], count: int) -> list[Untype
 
 
 def _zip(builder: Untyped, x: Untyped, y: Untyped) -> list[Untyped]:
-    """The numbers of two vectors in turn, in vectors of sixteen at most."""
+    """The numbers of two vectors in turn, in vectors of at most sixteen."""
     length = x.type.count
     turns = [place for k in range(length) for place in (k, k + length)]
     parts = [turns[start : start + LANES] for start in range(0, len(turns), LANES)]
@@ -230,7 +230,7 @@ def _store(
 def _prefetch(
     context: Untyped, builder: Untyped, kind: Untyped, array: Untyped, place: Untyped
 ) -> None:
-    """Fetch what lies there for reading, into every cache; past the end it does nothing."""
+    """Prefetch this address for reading, into every cache; past the end it does nothing."""
     data = context.make_array(kind)(context, builder, array).data
     pointer = builder.bitcast(builder.gep(data, [place]), ir.IntType(8).as_pointer())
     called = ir.FunctionType(ir.VoidType(), [pointer.type, INT32, INT32, INT32])

@@ -1,4 +1,4 @@
-"""What the processor computes with."""
+"""Capabilities of the processor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FUSED = ("aarch64", "arm64", "ppc64le")
 
 @cache
 def has_fused_additions() -> bool:
-    """Whether it multiplies and adds in one instruction; without it each would be a call."""
+    """Whether it multiplies and adds in one instruction; otherwise each would be a call."""
     return platform.machine().lower() in _FUSED or _has("fma")
 
 

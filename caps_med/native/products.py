@@ -1,4 +1,4 @@
-"""Products of small matrices, whose sums stay in registers."""
+"""Products of small matrices with sums that stay in registers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ INT64 = ir.IntType(64)
 
 
 def multiplier(rows: int, vectors: int) -> Untyped:
-    """A product of `rows` by ``16 * vectors`` numbers, each an own chain of fused additions.
+    """A product with `rows` by ``16 * vectors`` numbers, each a separate chain of fused additions.
 
-    A sum's order is that of `depth`, whatever the block it is computed in, so it does not depend on
-    its neighbours.
+    Each sum runs in the order of `depth`, whatever the block in which it is computed, so it does
+    not depend on its neighbours.
 
     Args:
         rows, vectors: rows and vectors of columns of the product. All sums are in registers at
@@ -81,7 +81,7 @@ class _Product:
         self.fma = cgutils.get_or_insert_function(builder.module, called, name)
 
     def start(self, add: Untyped) -> None:
-        """Sums of zero, or what is there."""
+        """Initialize the sums with zero, or with the present values."""
         zero = self.kind([0.0] * LANES)
         there = self.builder.trunc(add, ir.IntType(1)) if add.type.width > 1 else add
         for row, base in zip(self.sums, self.target, strict=True):

@@ -11,7 +11,7 @@ from caps_med.native.memory import load_4, load_8, load_16, store_4, store_8, st
 def load_rows(
     source: Array, first: int, stride: int, rows: Array, lanes: Array, index: tuple[int, ...]
 ) -> None:
-    """``lanes[*index]`` ``[A]`` from rows of A numbers, `stride` apart from `first` on."""
+    """``lanes[*index]`` ``[A]`` from rows of A numbers, `stride` apart, starting at `first`."""
     A = lanes.shape[-2]
     whole = A - A % LANES
     for a in range(0, whole, LANES):

@@ -1,4 +1,4 @@
-"""Work in parts, by as many threads as PyTorch has."""
+"""Work in parts, with as many threads as PyTorch has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 def thread_map(work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
-    """What `work` returns for each part, in order, by as many threads as PyTorch has."""
+    """The results of `work` for each part, in order, with as many threads as PyTorch has."""
     threads = max(1, min(torch.get_num_threads(), len(parts)))
     return list(map(work, parts) if threads == 1 else _pool(threads).map(work, parts))
 
