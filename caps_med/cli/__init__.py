@@ -1,6 +1,6 @@
 """The command ``caps-med``.
 
-Ctrl-C ends it with one line while Python still imports, too: before `main` is called, next to
+Ctrl-C ends it with one line even while Python is still importing: before `main` is called, next to
 nothing is imported. The commands are in `caps_med.cli.commands`.
 """
 

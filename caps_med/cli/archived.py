@@ -48,10 +48,10 @@ Given: TypeAlias = "list[Path] | SeriesReference"
 def check_given(
     files: Sequence[Path] | None, source: str | None, **batch_only: object
 ) -> list[Given]:
-    """The files of a single input, see `batch.check_single`, or the series that are named.
+    """The files of a single input, see `batch.check_single`, or the named series.
 
     Raises:
-        InvalidParameter: there is none, or both are given, or an option needs ``--input``.
+        InvalidParameter: neither or both are given, or an option needs ``--input``.
     """
     if source is None:
         return [batch.check_single(files, **batch_only)]
@@ -65,7 +65,7 @@ def check_one(files: Sequence[Path] | None, source: str | None, **batch_only: ob
     """`check_given`, for a command that takes one series.
 
     Raises:
-        InvalidParameter: as `check_given`, or a study is named.
+        InvalidParameter: as for `check_given`, or a study is named.
     """
     if source is not None:
         from caps_med.archives import SeriesReference
@@ -91,10 +91,10 @@ def read(
     """The image of a single input.
 
     Args:
-        series, volume: of several in the files; see `Model.read`.
+        series, volume: which of several in the files; see `Model.read`.
 
     Raises:
-        InvalidParameter: a series is chosen of a series.
+        InvalidParameter: a series is chosen although ``--from`` already names one.
         CapsMedError: it cannot be retrieved or read.
     """
     if isinstance(given, list):
@@ -112,11 +112,11 @@ def read(
 
 
 def target_of(to: str | None, given: Given) -> Archive | None:
-    """The archive that ``--to`` names; None without.
+    """The archive named by ``--to``; None if not given.
 
     Raises:
-        InvalidParameter: it names none.
-        ArchiveNotFound: the settings do not know it.
+        InvalidParameter: it does not name an archive.
+        ArchiveNotFound: the settings do not define it.
     """
     if to is None:
         return None
@@ -130,11 +130,11 @@ def target_of(to: str | None, given: Given) -> Archive | None:
 
 
 def _series_of(source: str) -> list[SeriesReference]:
-    """The series that ``--from`` names; of a study all those that hold pictures.
+    """The series named by ``--from``; for a study, all those that hold pictures.
 
     Raises:
         SeriesNotFound: the study has none.
-        CapsMedError: it is no reference, or the archive does not answer.
+        CapsMedError: it is not a reference, or the archive does not answer.
     """
     from caps_med.archives import SeriesReference
     from caps_med.archives.archive import NO_PICTURES
@@ -156,7 +156,7 @@ class Stored:
 
     Attributes:
         content: the file.
-        place: the archive and the series, as ``--from`` would name them.
+        place: the archive and the series, in the form of ``--from``.
     """
 
     content: bytes
@@ -168,7 +168,7 @@ def store(archive: Archive, result: Segmentation, kind: SegType, report: bool) -
 
     Args:
         kind: of the DICOM SEG.
-        report: whether to store the structured report of its volumes, too.
+        report: whether to also store the structured report of its volumes.
 
     Raises:
         ArchiveUnavailable, ArchiveDenied: see `Archive.store`.

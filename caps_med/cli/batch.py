@@ -1,4 +1,4 @@
-"""A folder in, a folder out: the options and the output that the batch commands share."""
+"""A folder in, a folder out: the options and the output shared by the batch commands."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ SOME_FAILED = 1
 
 
 class BatchCommand(TyperCommand):
-    """A command whose ``--cluster`` may stand without an address."""
+    """A command whose ``--cluster`` may be given without an address."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: D102, ANN401
         return super().parse_args(ctx, list(with_address(args)))
@@ -98,7 +98,7 @@ def with_address(args: Sequence[str]) -> Iterator[str]:
 
 
 def check_batch(series: str | None) -> None:
-    """Refuse what a batch decides by itself.
+    """Reject options that a batch decides by itself.
 
     Raises:
         InvalidParameter: a series is chosen.
@@ -111,7 +111,7 @@ def check_batch(series: str | None) -> None:
 
 
 def check_single(files: Sequence[Path] | None, **batch_only: object) -> list[Path]:
-    """The files of a single input, after a check that nothing is asked for that a batch has.
+    """The files of a single input, after checking that no option for batches is given.
 
     Raises:
         InvalidParameter: there is no file, or an option needs ``--input``.
@@ -128,7 +128,7 @@ def check_single(files: Sequence[Path] | None, **batch_only: object) -> list[Pat
 
 
 def check_no_batch(**batch_only: object) -> None:
-    """Check that nothing is asked for that only a batch has.
+    """Check that no option is given that only batches have.
 
     Raises:
         InvalidParameter: an option needs ``--input``.
@@ -159,7 +159,7 @@ def run(
     overwrite: bool,
     as_json: bool = False,
 ) -> None:
-    """Run a batch and say what came of it.
+    """Run a batch and report the outcome.
 
     Raises:
         typer.Exit: a case failed (status 1), or Ctrl-C (130).
@@ -201,7 +201,7 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _say(result: BatchRun, out: Place, left_out: int, as_json: bool) -> None:
-    """The files that were skipped, the cases that failed, and where the tables are."""
+    """Print the skipped files, the failed cases, and the paths of the tables."""
     from caps_med.batch.table import CSV_NAME, JSON_NAME
 
     for reason, count in Counter(one.reason for one in result.skipped).items():
@@ -221,7 +221,7 @@ def _say(result: BatchRun, out: Place, left_out: int, as_json: bool) -> None:
 
 
 class _Bars:
-    """A bar for all cases, whose parts count, and one for each that is being worked on."""
+    """A bar for all cases, including parts of cases, and one for each case in progress."""
 
     def __init__(self, bars: Any, text: str) -> None:  # noqa: ANN401 - rich is imported late
         self._bars, self._text = bars, text

@@ -1,6 +1,6 @@
 """The library's own subcommands of ``caps-med``, and those of its plugins.
 
-Nothing heavy is imported before a command runs, so that ``--help`` answers at once.
+Nothing heavy is imported before a command runs, so that ``--help`` responds immediately.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def run() -> None:
 
 
 def _told(error: OSError) -> str:
-    """What the disk refuses, and of which file."""
+    """The disk's error, and the file concerned."""
     if isinstance(error, shutil.Error):  # of a folder: source, copy and reason of each file
         (_, copy, reason), *_ = error.args[0]
         return f"{copy}: {reason}"

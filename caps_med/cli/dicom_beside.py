@@ -1,4 +1,4 @@
-"""What ``caps-med segment`` writes of a DICOM series beside the label map."""
+"""What ``caps-med segment`` writes for a DICOM series in addition to the label map."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class DicomBeside:
     def check(
         self, out: Path | None, overwrite: bool, *, batch: bool, labels: bool, stored: bool
     ) -> None:
-        """Check, before any work, that what is asked for can be written.
+        """Check, before any work, that the requested files can be written.
 
         Args:
             out: the label map's file; None if it is only stored in an archive.
-            overwrite: whether files may be there already.
+            overwrite: whether files may already exist.
             batch: whether several images are segmented.
             labels: whether `out` gets the labels, not probabilities.
             stored: whether a DICOM SEG is stored in an archive.
 
         Raises:
-            InvalidParameter: it cannot; the message says what to give.
+            InvalidParameter: they cannot; the message says what to give.
         """
         given = {
             "--seg-type labelmap": self.kind == "labelmap",
@@ -68,7 +68,7 @@ class DicomBeside:
         check_free(files, overwrite)
 
     def write(self, source: MedicalImage, result: Segmentation) -> None:
-        """Write what is asked for beside the label map."""
+        """Write the requested files in addition to the label map."""
         from caps_med.images import dicom_preview, dicom_report
 
         if self.report is not None:
@@ -81,7 +81,7 @@ class DicomBeside:
         """How the DICOM SEG holds the labels.
 
         Raises:
-            InvalidParameter: another way is asked for.
+            InvalidParameter: an unknown way is requested.
         """
         from caps_med.images.dicom_origin import SegType
 

@@ -1,5 +1,5 @@
-"""How the command line words its help and what typer finds wrong with an option, and how Ctrl-C
-ends it.
+"""The wording of the command line's help and of typer's messages about options, and how Ctrl-C
+ends a command.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _EXCEPTION = "Value error, "
 
 
 class PlainGroup(TyperGroup):
-    """Commands whose help fits any terminal, whose messages do not begin with the name of an
-    exception, and that Ctrl-C ends.
+    """Commands with help that fits any terminal, messages that do not begin with the name of an
+    exception, and a clean end on Ctrl-C.
     """
 
     def __init__(self, **arguments: Any) -> None:  # noqa: ANN401 - typer's own, passed on
@@ -26,7 +26,7 @@ class PlainGroup(TyperGroup):
         flow(self)
 
     def make_context(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as `invoke`
-        """Read the command line, for which typer imports a good part of itself.
+        """Parse the command line, for which typer imports a large part of itself.
 
         Raises:
             SystemExit: Ctrl-C.
@@ -37,7 +37,7 @@ class PlainGroup(TyperGroup):
             end_stopped()
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own context, which it does not export
-        """Run the command that was asked for.
+        """Run the requested command.
 
         Raises:
             typer.BadParameter: an option's value is wrong, in plain words.
@@ -53,10 +53,10 @@ class PlainGroup(TyperGroup):
 
 
 def flow(command: TyperCommand | TyperGroup) -> None:
-    """Let the terminal break the lines of a command's help, and of the commands below it.
+    """Let the terminal break the lines in the help of a command and its subcommands.
 
-    Typer keeps the line breaks of all paragraphs but the first, so that lines of the source that
-    are longer than the terminal end in a ragged rest. Lists of examples keep theirs.
+    Typer keeps the line breaks of all paragraphs except the first, so source lines that are longer
+    than the terminal would wrap raggedly. Lists of examples keep their line breaks.
     """
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     command.help = "\n\n".join(

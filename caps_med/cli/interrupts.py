@@ -1,6 +1,6 @@
-"""Ctrl-C: one line, exit status 130, and none is lost.
+"""Ctrl-C: one line, exit status 130, and no Ctrl-C is lost.
 
-Imported before all else, so that it imports next to nothing itself.
+Imported before everything else, so it imports next to nothing itself.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def end_stopped() -> NoReturn:
 
 
 def keep_interrupts() -> None:
-    """Raise a KeyboardInterrupt again that came where Python drops exceptions.
+    """Raise a KeyboardInterrupt again if it came where Python drops exceptions.
 
-    Those are callbacks of the garbage collector, which `caps_med.collector` has while a command
-    starts, of weak references, and ``__del__``.
+    This happens in callbacks of the garbage collector, which `caps_med.collector` has while a
+    command starts, in those of weak references, and in ``__del__``.
     """
     usual = sys.unraisablehook
 
@@ -44,7 +44,7 @@ def keep_interrupts() -> None:
 
 
 def end_at_once() -> None:
-    """From now on Ctrl-C ends the process without a word: only Python's own end is left of it."""
+    """From now on Ctrl-C ends the process silently: only Python's own shutdown is left."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -121,7 +121,7 @@ def _parameters(model: Model) -> list[LayerParameters]:
 
 
 def _print_parameters(model: Model) -> None:
-    """The layers with weights, as the summary of a Keras model lists them."""
+    """Print the layers with weights, like the summary of a Keras model."""
     found = _parameters(model)
     rows = [(one.name, one.type, ", ".join(one.shapes), f"{one.parameters:,}") for one in found]
     total = sum(one.parameters for one in found)

@@ -1,4 +1,4 @@
-"""The options that several commands take, each declared once, and how commands print."""
+"""Options shared by several commands, each declared once, and how commands print."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ VolumeIndex: TypeAlias = Annotated[
 
 
 def print_what_the_terminal_lacks() -> None:
-    """Print characters that the encoding of the output does not have (LC_ALL=C) as JSON has them.
+    """Print characters that the output's encoding lacks (LC_ALL=C) with JSON escapes.
 
-    Bytes of file names that are no text are printed as they are. Without it a command would end at
+    Bytes of file names that are not text are printed unchanged. Otherwise a command would end at
     the first such character.
     """
     codecs.register_error(_ESCAPED, _escaped)
@@ -123,7 +123,7 @@ def _printed(character: str) -> bytes:
 
 
 def is_given(context: typer.Context, name: str) -> bool:
-    """Whether a parameter was given on the command line, and not left to its default."""
+    """Whether a parameter was given on the command line rather than left at its default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -134,18 +134,18 @@ def say(text: str, to: Console = console) -> None:
 
 
 def say_json(document: object) -> None:
-    """Print a document as indented JSON, as it is."""
+    """Print a document verbatim as indented JSON."""
     say(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def say_warnings(warnings: Iterable[str]) -> None:
-    """What is doubtful about an input or its answer."""
+    """Print the warnings about an input or its answer."""
     for warning in warnings:
         say(f"note: {warning}", errors)
 
 
 def say_input(bundle: Bundle) -> None:
-    """What the model takes, if that is stated: of other images its answer means nothing."""
+    """Print the model's input, if stated: for other images its answer is meaningless."""
     if takes := bundle.card.input_description:
         say(
             f"note: {bundle.reference} is for {takes}; its answer to any other input means nothing",

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def check_file(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
-    """Check that `out` has a known suffix and an existing folder, and is none of the inputs.
+    """Check that `out` has a known suffix and an existing folder, and is not an input.
 
     Args:
         sources: the inputs.
-        overwrite: whether `out` may be there already.
+        overwrite: whether `out` may already exist.
 
     Raises:
-        UnsupportedFormat, InvalidParameter: it does not, or is.
+        UnsupportedFormat, InvalidParameter: one of these checks fails.
     """
     from caps_med.images import codec_of_path
 
@@ -32,20 +32,20 @@ def check_file(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
 
 
 def check_folder_of(out: Path, option: str = "--out") -> None:
-    """Check that the folder that `out` is to be written to is there.
+    """Check that the folder to which `out` will be written exists.
 
     Raises:
-        InvalidParameter: it is not.
+        InvalidParameter: it does not.
     """
     if not out.parent.is_dir():
         raise InvalidParameter(f"{option} {out}: there is no folder {out.parent}; create it first")
 
 
 def check_free(files: Iterable[Path], overwrite: bool) -> None:
-    """Check that none of the files is there, unless they may be overwritten.
+    """Check that none of the files exists, unless they may be overwritten.
 
     Raises:
-        InvalidParameter: one is.
+        InvalidParameter: one exists.
     """
     for file in files:
         if not overwrite and file.exists():
@@ -64,7 +64,7 @@ def check_format(out: Path, source: MedicalImage, kind: Kind, channels: int) -> 
 
 
 def check_picture(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
-    """`check_file` and `check_format` for an answer that is a picture in colour.
+    """`check_file` and `check_format` for an answer that is a colour picture.
 
     Raises:
         UnsupportedFormat, InvalidParameter: it cannot be written to `out`.

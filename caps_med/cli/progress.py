@@ -1,4 +1,4 @@
-"""How far a command is, on a terminal."""
+"""The progress of a command on a terminal."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with the time left, for one answer; the `progress` to give to the model.
+    """A bar with the time left, for one answer; yields the `progress` to pass to the model.
 
-    It is on standard error, only if that is a terminal, and is gone when the work is done.
+    It is shown on standard error, only if that is a terminal, and removed when the work is done.
     """
     with new_bars() as bars:
         task = bars.add_task(escape(text), total=None)
@@ -29,7 +29,7 @@ def new_bars(*, rate: bool = False) -> Progress:
     """Bars with steps done and time left, on standard error if that is a terminal.
 
     Args:
-        rate: also show how many are done a minute.
+        rate: also show how many are done per minute.
     """
     from rich.progress import (
         BarColumn,
@@ -43,7 +43,7 @@ def new_bars(*, rate: bool = False) -> Progress:
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """How many are done a minute, of bars that count whole cases."""
+        """How many are done per minute, for bars that count whole cases."""
 
         def render(self, task: Task) -> Text:
             known = task.speed and task.fields.get("rate")

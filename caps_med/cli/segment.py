@@ -225,7 +225,7 @@ def segment(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What becomes of an answer: the options of the command."""
+    """What to do with an answer: the options of the command."""
 
     out: Path | None
     probabilities: bool
@@ -243,7 +243,7 @@ class _Wanted:
 def _check_places(
     given: Sequence[archived.Given], to: str | None, wanted: _Wanted
 ) -> list[Archive | None]:
-    """Check that the options say where each answer goes; the archive of each, None for none.
+    """Check that the options say where each answer goes; returns the archive of each, or None.
 
     Raises:
         InvalidParameter: they do not, or several answers would go into one file.
@@ -282,7 +282,7 @@ def _segment_each(
     targets: Sequence[Archive | None],
     wanted: _Wanted,
 ) -> None:
-    """`_segment_one` for each; of several, those that cannot be segmented do not end it.
+    """`_segment_one` for each; a failure ends the command only if there is just one.
 
     Raises:
         CapsMedError: the only one cannot be segmented, or the archive does not answer.
@@ -345,7 +345,7 @@ def _segment_one(
 def _check_answer(
     model: Model, image: MedicalImage, target: Archive | None, wanted: _Wanted
 ) -> dict[MapName, Path]:
-    """Check, before any work, that the answer can be written and stored; the files of its maps.
+    """Check, before any work, that the answer can be stored; returns the files of its maps.
 
     Raises:
         UnsupportedFormat, InvalidParameter: it cannot.
@@ -367,10 +367,10 @@ def _check_answer(
 
 
 def _check_no_colours(out: Path, classes: int) -> None:
-    """Refuse a file in which the probabilities of several classes would be colours.
+    """Reject a format in which the probabilities of several classes would be colours.
 
     Raises:
-        UnsupportedFormat: it is one.
+        UnsupportedFormat: it is such a format.
     """
     from caps_med.images import codec_of_path
 
@@ -385,7 +385,7 @@ def _check_no_colours(out: Path, classes: int) -> None:
 def _write(
     result: Segmentation, out: Path, wanted: _Wanted, stored: archived.Stored | None
 ) -> None:
-    """Write the answer; as DICOM SEG the one that was stored, if any."""
+    """Write the answer; for DICOM SEG the one that was stored, if any."""
     from caps_med.images import codec_of_path, dicom_segmentation
 
     if wanted.probabilities:
@@ -418,7 +418,7 @@ def _uncertainty_line(result: Segmentation) -> str:
 def _label_file(
     path: Path | None, out: Path | None, model: str, models: Path | None, overwrite: bool
 ) -> Iterator[None]:
-    """Write the names and colours of the labels once the block has ended; after an error nothing.
+    """Write the names and colours of the labels when the block ends, unless it raised an error.
 
     Raises:
         InvalidParameter: the file cannot be written, or is that of the label map.
@@ -448,7 +448,7 @@ def _write_label_file(path: Path, model: str, models: Path | None) -> None:
 
 
 def measures_table(result: Segmentation) -> Table:
-    """A row for each label that is not the background."""
+    """One row for each label except the background."""
     from rich.table import Table
 
     size = "area (pixels)" if result.volume_unit == "pixels" else "volume (mm3)"

@@ -1,4 +1,4 @@
-"""Tables that are read at any width: no word is broken."""
+"""Tables that are readable at any width: no word is broken."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def print_table(
     title: str = "",
     right: Sequence[str] = (),
 ) -> None:
-    """Print a table if its longest words fit side by side, else one block of lines for each row.
+    """Print a table if its longest words fit side by side, otherwise a block of lines per row.
 
     Args:
-        console: where to.
+        console: where to print.
         headings: of the columns; the first column names a block.
-        rows: cells, shown as they are: brackets are no markup.
+        rows: cells, shown verbatim: brackets are not markup.
         title: above the table.
-        right: headings of the columns of numbers, which are aligned at the right.
+        right: headings of number columns, which are right-aligned.
     """
     cells = [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     columns = list(zip(*([Text(heading) for heading in headings], *cells), strict=True))
@@ -50,9 +50,9 @@ def _longest_word(cell: Text) -> int:
 
 
 def _widened(least: Sequence[int], most: Sequence[int], free: int) -> list[int]:
-    """Widths between `least` and `most`, `free` more in all: what is cut most grows first.
+    """Widths between `least` and `most`, `free` more in total: the most reduced one grows first.
 
-    rich shrinks columns without regard to the words in them.
+    rich shrinks columns regardless of the words in them.
     """
     widths = list(least)
     for _ in range(free):

@@ -193,7 +193,7 @@ def import_capsnet(
 
 
 def _typed(context: typer.Context) -> str:
-    """The command as it was typed, without the folders of this machine."""
+    """The command as typed, without the folders of this machine."""
     words = ["caps-med", "import", str(context.info_name)]
     for parameter in context.command.params:
         name = str(parameter.name)
@@ -246,7 +246,7 @@ def export(
 
 
 def _repository(models: Path | None, name: str) -> ModelRepository:
-    """The repository, after a check of the new model's name."""
+    """The repository, after checking the new model's name."""
     from caps_med.bundles import ModelRepository
 
     repository = ModelRepository(models)
