@@ -20,10 +20,10 @@ def keep_freed_memory() -> bool:
     GNU's malloc maps every block above 32 MB separately and unmaps it when it is freed, so each
     pass of a network over a large image gets its memory anew, page by page and zeroed: SegCaps on
     528 x 528 pixels and two cores takes 1.6 times as long. The price is up to `KEPT` bytes more in
-    an idle process. All threads share one heap, as the others cannot hold such blocks.
+    an idle process. All threads share one heap, because other heaps cannot hold such blocks.
 
     Returns:
-        Whether it was done: only with GNU's C library, and if no ``MALLOC_`` variable is set.
+        Whether this was done: only with GNU's C library, and if no ``MALLOC_`` variable is set.
     """
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return False

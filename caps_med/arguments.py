@@ -8,7 +8,7 @@ from caps_med.errors import InvalidParameter
 
 
 def check_positive(**arguments: int) -> None:
-    """Refuse numbers below 1.
+    """Reject numbers below 1.
 
     Raises:
         InvalidParameter: names the first such argument.
@@ -19,7 +19,7 @@ def check_positive(**arguments: int) -> None:
 
 
 def check_share(**arguments: float) -> None:
-    """Refuse what is not at least 0 and below 1.
+    """Reject numbers that are not at least 0 and below 1.
 
     Raises:
         InvalidParameter: names the first such argument.
@@ -30,7 +30,7 @@ def check_share(**arguments: float) -> None:
 
 
 def check_multiple(factor: int, **arguments: int) -> None:
-    """Refuse what is not a positive multiple of `factor`.
+    """Reject numbers that are not a positive multiple of `factor`.
 
     Raises:
         InvalidParameter: names the first such argument.
@@ -41,7 +41,7 @@ def check_multiple(factor: int, **arguments: int) -> None:
 
 
 def check_choice(choices: Sequence[object], **arguments: object) -> None:
-    """Refuse what is not among `choices`.
+    """Reject values that are not among `choices`.
 
     Raises:
         InvalidParameter: names the first such argument, and the choices.

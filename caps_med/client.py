@@ -42,10 +42,10 @@ _LATER = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
 
 
 class ServiceError(Exception):
-    """The service answered with a problem document, or a proxy with what is no success.
+    """The service answered with a problem document, or a proxy with an unsuccessful status.
 
     Attributes:
-        status, code, detail: members of the document; of a redirection, where to.
+        status, code, detail: members of the document; for a redirection, its target.
         problem: the whole document.
         retry_after: seconds after which to try again, if the service says so.
     """
@@ -72,16 +72,16 @@ class Client:
         key: API key, if the service needs one, in printable ASCII characters.
         timeout: seconds to wait for an answer.
         tries: attempts while the service is busy (503 with ``Retry-After``).
-        repeats: how often a request whose answer was lost is sent again, within `timeout` seconds,
-            see `caps_med.client_repeats`: what only reads, inference, and jobs, which have an
-            ``Idempotency-Key``.
+        repeats: how often a request is sent again, within `timeout` seconds, if its answer was
+            lost, see `caps_med.client_repeats`: requests that only read, inference, and jobs,
+            which have an ``Idempotency-Key``.
         transport: httpx transport, for tests.
 
     Attributes:
         projects: the projects of the service, see `caps_med.client_projects`.
 
     Raises:
-        ValueError: a `key` that no header can hold.
+        ValueError: `key` cannot be used in a header.
     """
 
     def __init__(
@@ -144,13 +144,13 @@ class Client:
             model: its name.
             image: one file, or one for each channel of the image, in the model's order.
             format: of the answer.
-            wait: compute it in the background and wait for it, however long it takes; for volumes.
-                Ctrl-C cancels it.
-            progress: with `wait`, called with the job as it is: `state`, `position` in the queue,
+            wait: compute the answer in the background and wait for it, however long it takes; for
+                volumes. Ctrl-C cancels it.
+            progress: with `wait`, called with the current job: `state`, `position` in the queue,
                 `progress` (`done` and `total` slices), `seconds_left`.
             refine, disagreement, tta: see `caps_med.inference.Model.segment`.
-            map: ``confidence``, ``entropy``, ``disagreement`` or ``probabilities`` in place of the
-                label map; with ``format="zip"`` beside it.
+            map: ``confidence``, ``entropy``, ``disagreement`` or ``probabilities`` instead of the
+                label map, or with ``format="zip"`` in addition to it.
 
         Raises:
             ServiceError: the service refused the request.
@@ -172,7 +172,7 @@ class Client:
         wait: bool = False,
         progress: Progress | None = None,
     ) -> bytes:
-        """An image synthesized from a label map; several come as a zip.
+        """An image synthesized from a label map; several are returned as a zip.
 
         Args:
             model: its name.
@@ -215,8 +215,8 @@ class Client:
         Args:
             model: its name.
             image: one file.
-            slice: of a volume; None for the middle one.
-            region: row, column, height and width of the part to look at; None for the whole.
+            slice: slice of a volume; None for the middle one.
+            region: row, column, height and width of the part to classify; None for the whole.
 
         Raises:
             ServiceError: the service refused the request.
@@ -258,12 +258,12 @@ class Client:
             data: name of a data set of the service.
             token: any text in printable ASCII characters that identifies this job; None draws a
                 new one for each call.
-            options: as of `caps-med train`: epochs, steps, batch_size, crop, learning_rate,
+            options: as for `caps-med train`: epochs, steps, batch_size, crop, learning_rate,
                 network, start_from, seed, license and so on; `/docs` lists them.
 
         Raises:
-            ServiceError: ``data_not_fit`` holds what is wrong with the data as `findings`.
-            ValueError: a `token` that no header can hold.
+            ServiceError: ``data_not_fit`` lists the faults of the data as `findings`.
+            ValueError: `token` cannot be used in a header.
         """
         named = {"Idempotency-Key": _in_header("token", token)} if token else _named({})
         form = {"task": task, "name": name, **{k: str(v) for k, v in options.items()}}
@@ -304,7 +304,7 @@ class Client:
         """Wait until a job is finished.
 
         Raises:
-            TimeoutError: it is not finished within `seconds`, or the service too busy to tell.
+            TimeoutError: it is not finished within `seconds`, or the service is too busy to answer.
         """
         url, end = route("training-jobs", identity), time.monotonic() + seconds
         while True:
@@ -383,10 +383,10 @@ class Client:
         return content
 
     def _cancel_begun(self, named: Mapping[str, str]) -> None:
-        """Delete the job that a request without an answer has begun, if it has.
+        """Delete the job that an unanswered request may have started.
 
         Args:
-            named: its headers.
+            named: headers of the request.
         """
         end = time.monotonic() + UNWANTED
         token = {"Idempotency-Key": named["Idempotency-Key"]}
@@ -400,14 +400,14 @@ class Client:
                 time.sleep(PAUSE)
 
     def _patiently(self, method: str, url: str, end: float = float("inf")) -> httpx.Response:
-        """The answer to a request about a job, sent again as often as the service is busy or the
-        key has sent too many: the polls count towards its rate, as the work of the job does.
+        """The answer to a request about a job, sent again while the service is busy or the key has
+        exceeded its rate: polls count towards it, just like the work of the job.
 
         Args:
-            end: of the monotonic clock.
+            end: deadline on the monotonic clock.
 
         Raises:
-            TimeoutError: it would have to be sent again after that.
+            TimeoutError: it would have to be sent again after the deadline.
         """
         while True:
             try:
@@ -431,7 +431,7 @@ class Client:
         repeatable: bool = False,
         **request: Any,  # noqa: ANN401
     ) -> httpx.Response:
-        """The answer to a request; `repeatable` ones, and those that only read, may be repeated."""
+        """The answer to a request; it may be repeated if it is `repeatable` or only reads."""
         answer = self._repeats.send(
             lambda: self._http.request(method, url, **request), repeatable or method == "GET"
         )
@@ -441,7 +441,7 @@ class Client:
 
 
 def _in_header(argument: str, text: str) -> str:
-    """A text that a header can hold; the error does not show it, as keys are secret."""
+    """A text, if a header can hold it; the error does not show it, because keys are secret."""
     if not (text.isascii() and text.isprintable()):
         raise ValueError(
             f"{argument}: must consist of printable ASCII characters; it has others, such as a "
@@ -451,14 +451,14 @@ def _in_header(argument: str, text: str) -> str:
 
 
 def _named(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a request that is one, however often it is sent: one job, one audit key."""
+    """Headers with which a request counts as one, however often sent: one job, one audit key."""
     return {**headers, "Idempotency-Key": uuid4().hex}
 
 
 def _files(
     parts: Mapping[str, Content | Sequence[Content]],
 ) -> list[tuple[str, tuple[str, bytes]]]:
-    """Multipart files without their names, which could identify a patient; a list as one each."""
+    """Multipart files without names, which could identify a patient; one per list item."""
     return [
         (name, ("file", one if isinstance(one, bytes) else Path(one).read_bytes()))
         for name, given in parts.items()

@@ -33,20 +33,20 @@ Part = tuple[str, tuple[str, bytes]]
 
 
 class Labels(NamedTuple):
-    """A label map, and its version, which `Projects.save_labels` needs."""
+    """A label map, and its version, which `Projects.save_labels` requires."""
 
     content: bytes
     version: int
 
 
 class PartlyAdded(Exception):
-    """Some images were added by `Projects.add` before a request failed, and stay.
+    """`Projects.add` added some images before a request failed; they remain.
 
     Its cause is that failure, such as a `caps_med.client.ServiceError`. The images of that request
-    were not added, unless its answer was lost, and those after them were not sent.
+    were not added, unless only its answer was lost, and those after them were not sent.
 
     Attributes:
-        added: the documents of those that were, the first of the images that were given.
+        added: the documents of the added images, which are the first of the given ones.
     """
 
     def __init__(self, added: list[dict[str, Any]], of: int, error: Exception) -> None:
@@ -57,7 +57,7 @@ class PartlyAdded(Exception):
 class Projects:
     """Data sets on the service that are annotated with the help of a model, which learns.
 
-    All methods raise `caps_med.client.ServiceError` where the service refuses.
+    All methods raise `caps_med.client.ServiceError` if the service refuses a request.
 
     Args:
         send: sends a request, see `httpx.Client.request`.
@@ -75,18 +75,18 @@ class Projects:
         held_out: float = 0.2,
         ignore_label: int | None = None,
     ) -> dict[str, Any]:
-        """A new project.
+        """Create a project.
 
         Args:
-            model: that segments, to start with.
-            labels: other names of its labels.
-            seed: of the held-out part and of the random order.
-            held_out: share of the corrected images that is never trained on.
-            ignore_label: id in label maps of what is not labelled, where images are labelled in
-                part.
+            model: the segmentation model to start with.
+            labels: other names for its labels.
+            seed: seed of the held-out part and of the random order.
+            held_out: fraction of the corrected images that is never used for training.
+            ignore_label: id of unlabelled parts in label maps, if images are only partly
+                labelled.
 
         Raises:
-            ValueError: the name of a label has a comma.
+            ValueError: the name of a label contains a comma.
         """
         form = {"name": name, "model": model, "seed": str(seed), "held_out": str(held_out)}
         if ignore_label is not None:
@@ -118,25 +118,24 @@ class Projects:
         author: str | None = None,
         patient: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Add images, a few in each request, of which the service adds all or none.
+        """Add images, a few per request; the service adds all images of a request or none.
 
         Args:
-            images: their paths; the names of the files are sent to the service. The files of a
-                DICOM series are one image, called like their folder. Of a folder all images are
-                taken, and those of the folders in it. A header such as x.mhd is sent with its
-                voxels.
-            labels: label maps of some of them, called like their images; ``a.seg.nrrd`` is called
-                like ``a.nrrd``, and ``a.png`` like nnU-Net's ``a_0000.png``. Of a folder all are
-                taken, as of images.
+            images: their paths; the file names are sent to the service. The files of a DICOM series
+                are one image, named like their folder. For a folder, all images in it and its
+                subfolders are added. A header such as x.mhd is sent with its voxels.
+            labels: label maps for some of them, named like their images; ``a.seg.nrrd`` belongs to
+                ``a.nrrd``, and ``a.png`` to nnU-Net's ``a_0000.png``. For a folder, all label maps
+                are added, as with images.
             author: of the label maps.
-            patient: whose images all of them are, in any words, such as a pseudonym. Images of one
-                patient, also those of several calls, are held out together.
+            patient: the patient to whom all images belong, as any text, such as a pseudonym. Images
+                of one patient, even from several calls, are held out together.
 
         Returns:
-            The documents of the images, in their order.
+            The documents of the images, in order.
 
         Raises:
-            ValueError: a label map is called like none of the images, or like several. None is
+            ValueError: the name of a label map matches no image, or several. No image is
                 added.
             PartlyAdded: a later request failed, for whatever reason.
         """
@@ -162,7 +161,7 @@ class Projects:
         return added
 
     def images(self, project: str, state: str | None = None) -> Iterator[dict[str, Any]]:
-        """The images, or those of one state: unlabelled, predicted, corrected."""
+        """The images, or those with one state: unlabelled, predicted, corrected."""
         return self._pages(route("projects", project, "images"), "images", state=state)
 
     def image(self, project: str, image: str) -> bytes:
@@ -184,8 +183,8 @@ class Projects:
 
         Args:
             strategy: uncertainty, diversity or random.
-            author: who corrects it.
-            skip: not this image, or none of these.
+            author: who will correct it.
+            skip: an image, or several, not to be returned.
         """
         asked = _given(strategy=strategy, author=author, skip=skip)
         answer = self._send("GET", route("projects", project, "next"), params=asked)
@@ -195,13 +194,13 @@ class Projects:
         return found
 
     def predict(self, project: str, image: str) -> dict[str, Any]:
-        """Predict the label map of an image; the document of this version."""
+        """Predict the label map of an image; returns the document of this version."""
         return self._document("POST", route("projects", project, "images", image, "predict"))
 
     def labels(
         self, project: str, image: str, version: int | None = None, format: str | None = None
     ) -> Labels:
-        """The label map of an image, the present one or an earlier one."""
+        """The label map of an image, the current or an earlier version."""
         url = route("projects", project, "images", image, "labels")
         answer = self._send("GET", url, params=_given(version=version, format=format))
         return Labels(answer.content, int(answer.headers["ETag"].strip('"')))
@@ -218,7 +217,7 @@ class Projects:
 
         Args:
             labels: the file, on the voxels of the image.
-            version: the one that was corrected; None if there was none.
+            version: the version that was corrected; None if there was none.
             author: who corrected it; by default the key's name.
         """
         condition = {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
@@ -237,7 +236,7 @@ class Projects:
         )
 
     def learn(self, project: str, **options: float) -> dict[str, Any]:
-        """Begin a round of learning; `Client.wait` waits for its `job`.
+        """Start a round of learning; `Client.wait` waits for its `job`.
 
         Args:
             options: epochs, steps, batch_size, crop, learning_rate.
@@ -276,7 +275,7 @@ class Projects:
 
 
 def _named(paths: Sequence[Path], kind: Kind = "image") -> Iterator[tuple[str, Sequence[Place]]]:
-    """Name and files of each image, or label map."""
+    """Name and files of each image or label map."""
     from caps_med.batch import find_cases
     from caps_med.batch.places import absolute
     from caps_med.batch.series import is_dicom
@@ -318,7 +317,7 @@ def _paired(
 def _requests(
     named: Sequence[tuple[str, Sequence[Place]]], maps: Mapping[str, tuple[str, Sequence[Place]]]
 ) -> Iterator[list[Part]]:
-    """The parts of each request, which are read when it is their turn; at least one."""
+    """The parts of each request, read only when needed; at least one request."""
     parts: list[Part] = []
     for name, files in named:
         more: list[Part] = [("images", (name, _content(files)))]
@@ -335,12 +334,12 @@ def _requests(
 
 
 def _called(case: Case) -> str:
-    """The name of a case as that of one file."""
+    """The name of a case as the name of a single file."""
     return case.name.replace("/", "-") + (case.suffix or ".dcm")
 
 
 def _content(files: Sequence[Place]) -> bytes:
-    """The files of one image as one: several, and a header with its voxels, as a zip."""
+    """The files of one image as one file: a zip for several, or a header with its voxels."""
     from caps_med.images import names_beside
 
     beside = [file.with_name(other) for file in files for other in names_beside(file.name)]

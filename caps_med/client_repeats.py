@@ -1,4 +1,4 @@
-"""When `caps_med.client` sends a request again, which did not reach a service or got no answer."""
+"""When `caps_med.client` resends a request that did not reach a service or got no answer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 
 
 class Repeats:
-    """Sends requests, and sends them again where that is safe.
+    """Sends requests, and resends them if that is safe.
 
-    - The service is busy (503 with ``Retry-After``): it has done nothing, so every request is sent
-      again after that time, up to `tries` times in all.
-    - The connection was lost, or a proxy answered in place of the service (500 or more, and no
-      problem document): a service was stopped or killed, and may have done the work. A request that
-      is the same when it is sent twice is sent again, up to `repeats` times and not later than
+    - The service is busy (503 with ``Retry-After``): it has done nothing, so every request is
+      resent after that time, up to `tries` times in total.
+    - The connection was lost, or a proxy answered instead of the service (500 or more, and no
+      problem document): the service was stopped or killed, and may have done the work. A request
+      that has the same effect when sent twice is resent, up to `repeats` times and no later than
       `seconds` after the first time. Pauses are random ("full jitter"), so that many clients do not
-      come back together.
+      return at the same time.
     """
 
     def __init__(self, tries: int, repeats: int, seconds: float) -> None:
@@ -36,7 +36,7 @@ class Repeats:
 
         Args:
             request: sends it once.
-            repeatable: whether it is the same when it is sent twice.
+            repeatable: whether it has the same effect when sent twice.
 
         Raises:
             httpx.TransportError: the connection was lost too often, or the request is not
@@ -67,12 +67,12 @@ class Repeats:
 
 
 def retry_after(answer: httpx.Response) -> int | None:
-    """The seconds of ``Retry-After``, if the answer has them."""
+    """The seconds of ``Retry-After``, if the answer has such a header."""
     text = answer.headers.get("Retry-After", "")
     return int(text) if text.isdigit() else None
 
 
 def _of_a_proxy(answer: httpx.Response) -> bool:
-    """Whether an error is not the service's: it says its own in problem documents."""
+    """Whether an error is not from the service, which reports its own as problem documents."""
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return answer.is_server_error and kind != PROBLEM

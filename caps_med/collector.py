@@ -1,7 +1,7 @@
 """Python's cyclic garbage collector while a program starts.
 
-Importing PyTorch makes nearly a million objects, and all of them stay. To look through them after
-each 700 new ones, and once more before the process ends, takes a fifth of a short command's time.
+Importing PyTorch creates nearly a million objects, and all of them stay. Scanning them after every
+700 new ones, and again before the process ends, takes a fifth of a short command's time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _ALL = 2
 
 
 class _Start:
-    """Sets aside what is imported, and notices the end of the start.
+    """Sets imported objects aside, and notices the end of the start.
 
-    It ends when no module was imported between two collections. What was set aside is then looked
-    through as anything else.
+    The start ends when no module was imported between two collections. The objects set aside are
+    then scanned like all others.
     """
 
     def __init__(self) -> None:
@@ -39,14 +39,14 @@ class _Start:
             gc.unfreeze()
 
     def end(self) -> None:
-        """Collect as usual again, and look through everything."""
+        """Collect as usual again, and scan everything."""
         gc.set_threshold(*self._usual)
         gc.callbacks.remove(self)
         gc.unfreeze()
 
 
 def collect_rarely_at_start() -> None:
-    """Collect nothing until imports are over, then as usual; not at the exit.
+    """Collect nothing until imports are over, then as usual, but not at exit.
 
     The end of the imports is noticed after at most `RARELY` new objects.
     """
@@ -56,10 +56,10 @@ def collect_rarely_at_start() -> None:
 
 
 def set_aside_for_good() -> None:
-    """End the start, and never look again through what there is by now.
+    """End the start, and never scan the objects that exist by now again.
 
-    For processes that serve for long: a collection stops all of their threads, for 0.15 s where it
-    looks through what PyTorch imports.
+    For long-running services: a collection stops all of their threads, for 0.15 s if it scans the
+    objects imported by PyTorch.
     """
     for one in [one for one in gc.callbacks if isinstance(one, _Start)]:
         one.end()
@@ -68,6 +68,6 @@ def set_aside_for_good() -> None:
 
 
 def _collect_nothing() -> None:
-    """Python collects once more at its end; what is frozen is not looked through."""
+    """Python collects once more when it exits; frozen objects are not scanned."""
     gc.callbacks[:] = [one for one in gc.callbacks if not isinstance(one, _Start)]
     gc.freeze()

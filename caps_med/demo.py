@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Timed:
-    """The duration of one step."""
+    """Measures the duration of one step."""
 
     what: str
     milliseconds: float
@@ -79,7 +79,7 @@ def _timed(what: str, call: Callable[[], T]) -> tuple[T, _Timed]:
 
 
 def _grey(plane: NDArray[np.float32], like: MedicalImage) -> Pixels:
-    """Intensities in [0, 1] of the slice as displayed, `[H, W, 3]`."""
+    """Intensities in [0, 1] of the slice for display, `[H, W, 3]`."""
     stack = SliceStack.from_image(like.with_array(plane[None]))
     level = to_uint8(stack.array[0, 0])
     return np.repeat(level[..., None], 3, axis=-1)

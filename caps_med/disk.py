@@ -1,4 +1,4 @@
-"""Disks that refuse to be written: libraries tell it by errors of their own."""
+"""Disks that cannot be written: libraries report this with their own errors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NUMBER = re.compile(r"\(os error (\d+)\)")
 
 @contextmanager
 def writing(file: Path) -> Iterator[None]:
-    """Raise an `OSError` with its number and the file's name where a library has another error.
+    """Replace a library's own error with an `OSError` that has a number and the file's name.
 
     On a full disk NumPy raises an `OSError` without a number or a name, safetensors its own error,
-    and PyTorch, writing to a file that Python has opened, a `RuntimeError` after the `OSError`.
+    and PyTorch, writing to a file that Python opened, a `RuntimeError` after the `OSError`.
 
     Raises:
         OSError: the disk is full, or cannot be written.
@@ -37,7 +37,7 @@ def writing(file: Path) -> Iterator[None]:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether the disk of a folder has no room; not where that cannot be found out."""
+    """Whether the disk of a folder is full; false if this cannot be determined."""
     try:
         return shutil.disk_usage(folder).free < _LITTLE
     except OSError:
@@ -45,10 +45,10 @@ def is_full(folder: Path) -> bool:
 
 
 def reserve(file: Path) -> None:
-    """Take a file's whole length on the disk, for one that is written through a memory mapping.
+    """Reserve disk space for the whole file, if it is written through a memory mapping.
 
-    Writing to a mapping of a file with holes ends the process (SIGBUS) when the disk is full. Where
-    the system or the file system cannot reserve, nothing is done.
+    Writing to a mapping of a file with holes ends the process (SIGBUS) if the disk is full. Nothing
+    is done if the system or the file system cannot reserve space.
 
     Raises:
         OSError: the disk is full.
@@ -64,9 +64,10 @@ def reserve(file: Path) -> None:
 
 
 def _number(error: Exception) -> int | None:
-    """The number of the system's error behind a library's; None if there is none, or all is said.
+    """The system's error number behind a library's error; None if there is none to add.
 
-    An `OSError` without a number is NumPy's, of which a part was not written.
+    An `OSError` with a file's name already has its number. One without either comes from NumPy,
+    when a part was not written.
     """
     if isinstance(error, OSError):
         return None if error.filename else error.errno or errno.ENOSPC

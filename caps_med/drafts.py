@@ -24,8 +24,8 @@ _FOLDER: ContextVar[Path | None] = ContextVar("caps_med_drafts", default=None)
 def draft_of(path: Path) -> Iterator[Path]:
     """Write under a hidden name beside `path`, then rename; after an error nothing is left.
 
-    The hidden name does not grow with that of `path`: whatever name the file system takes can be
-    written. What the disk refuses is told with the name of `path`.
+    The hidden name does not grow with that of `path`: any name that the file system accepts can be
+    written. Errors of the disk are reported with the name of `path`.
     """
     draft = (_FOLDER.get() or path.parent) / f".{secrets.token_hex(8)}.draft"
     try:
@@ -41,7 +41,7 @@ def draft_of(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def filling(folder: Path) -> Iterator[None]:
-    """Add to a folder, which need not be there yet; after an error what was added is gone."""
+    """Add to a folder, which need not exist yet; after an error the additions are removed."""
     there = folder.is_dir()
     folder.mkdir(parents=True, exist_ok=True)
     before = set(folder.iterdir())
@@ -56,13 +56,13 @@ def filling(folder: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file by `draft_of`."""
+    """Write a file with `draft_of`."""
     with draft_of(path) as draft:
         draft.write_bytes(content)
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a file by `draft_of`; it outlives a power failure once this returns."""
+    """Write a file with `draft_of`; it survives a power failure once this returns."""
     with draft_of(path) as draft:
         draft.write_bytes(content)
         sync(draft)
@@ -82,13 +82,13 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def drafts_in(folder: Path) -> Iterator[None]:
-    """Within the block, drafts lie in a folder of their own, which must be used for nothing else.
+    """In this block, drafts lie in a separate folder, which must not be used for anything else.
 
-    It begins empty and is gone at the end; what a killed process has left there goes with the next
-    block, while nothing beside the files that are written has to be told from other files.
+    It is empty at the beginning and deleted at the end; the next block removes what a killed
+    process left there. Thus no drafts lie among other files, where they would have to be found.
 
     Args:
-        folder: on the file system of the files that are written.
+        folder: on the same file system as the written files.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,17 +101,17 @@ def drafts_in(folder: Path) -> Iterator[None]:
 
 
 def remove_drafts(folder: Path) -> None:
-    """Delete what a killed process has left half written in a folder that no other writes to."""
+    """Delete half-written files of a killed process in a folder to which no other writes."""
     for draft in folder.glob(_NAMES):
         draft.unlink(missing_ok=True)
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder in that for temporary files, which is gone at the end of the block.
+    """A folder among the temporary files, which is deleted at the end of the block.
 
-    What killed processes have left there, which may be scans, goes with the next block: a folder
-    in use is locked. Where the system has no such locks, it stays.
+    The next block removes what killed processes left there, which may be scans: a folder in use is
+    locked. On systems without such locks, it stays.
     """
     with tempfile.TemporaryDirectory(prefix=_SCRATCH) as made:
         folder, lock = Path(made), Path(made, _LOCK)
@@ -136,7 +136,7 @@ def _take(file: BinaryIO) -> bool:
 
 
 def _remove_left(folder: Path) -> None:
-    """Delete a folder of `scratch` whose process has ended; a new one may not be locked yet."""
+    """Delete a `scratch` folder whose process has ended; a new one may not be locked yet."""
     with suppress(OSError):  # gone meanwhile
         status = folder.lstat()
         if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _FRESH:

@@ -10,7 +10,7 @@ OUT_OF_MEMORY = "not enough memory: crop or downsample the image, or allow the p
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out; PyTorch's allocator on processors raises a plain RuntimeError."""
+    """Whether memory ran out; PyTorch's CPU allocator raises a plain RuntimeError."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     said = str(error).lower()
@@ -25,7 +25,7 @@ class CapsMedError(ValueError):
 
     @property
     def members(self) -> dict[str, object]:
-        """The details that a program can use, as members of a JSON object."""
+        """Details for programs, as members of a JSON object."""
         return {}
 
 
@@ -52,10 +52,10 @@ class NotFinite(InvalidInput):
 
 
 class SeveralVolumes(InvalidInput):
-    """A file or series holds several volumes, of which one has to be chosen.
+    """A file or series holds several volumes, one of which must be chosen.
 
     Attributes:
-        count: how many; they are counted from 0.
+        count: number of volumes; they are counted from 0.
     """
 
     code = "several_volumes"
@@ -66,16 +66,16 @@ class SeveralVolumes(InvalidInput):
 
     @property
     def members(self) -> dict[str, object]:
-        """How many."""
+        """The number of volumes."""
         return {"volumes": self.count}
 
 
 class SeveralSeries(InvalidInput):
-    """A folder or zip holds several DICOM series, of which one has to be chosen.
+    """A folder or zip holds several DICOM series, one of which must be chosen.
 
     Attributes:
         uids: their identifiers.
-        titles: what each one is, in words, by its identifier.
+        titles: a description of each, by its identifier.
     """
 
     code = "several_series"
@@ -87,7 +87,7 @@ class SeveralSeries(InvalidInput):
 
     @property
     def members(self) -> dict[str, object]:
-        """Identifier and title of each."""
+        """Identifier and title of each series."""
         return {"series": [{"uid": uid, "title": title} for uid, title in self.titles.items()]}
 
 
@@ -140,7 +140,7 @@ class SeriesNotFound(CapsMedError):
 
 
 class ArchiveUnavailable(CapsMedError):
-    """An archive cannot be reached, is too slow, or does not answer as DICOMweb has it."""
+    """An archive cannot be reached, is too slow, or violates DICOMweb."""
 
     code = "archive_unavailable"
 
@@ -158,6 +158,6 @@ class InvalidPlugin(CapsMedError):
 
 
 class MissingExtra(CapsMedError, ImportError):
-    """An extra is not installed; the message has the install command."""
+    """An extra is not installed; the message contains the install command."""
 
     code = "missing_extra"

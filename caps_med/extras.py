@@ -1,4 +1,4 @@
-"""Optional dependencies: what each extra installs, and the error where it is missing."""
+"""Optional dependencies: what each extra installs, and the error if it is missing."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def has_extra(extra: str) -> bool:
 
 
 def install_command(extra: str) -> str:
-    """What installs `extra`."""
+    """The command that installs `extra`."""
     return f"pip install 'caps-med[{extra}]'"
 
 
 def require_extra(extra: str, purpose: str) -> None:
-    """Do nothing where `extra` is installed.
+    """Check that `extra` is installed.
 
     Args:
-        purpose: what needs it, as the message's subject: ``"export to ONNX"``.
+        purpose: what needs it, as the subject of the message: ``"export to ONNX"``.
 
     Raises:
-        MissingExtra: a module of it is missing; the message holds the install command.
+        MissingExtra: one of its modules is missing; the message contains the install command.
     """
     if not has_extra(extra):
         raise MissingExtra(f"{purpose} needs more packages: {install_command(extra)}")

@@ -1,8 +1,8 @@
 """The commands that `training` and `api` add to ``caps-med``, and where these packages lie.
 
-A checkout holds them beside `caps_med`. A wheel installs them into ``caps_med/_plugins``, for their
-names are common: no other distribution's `api` or `training` is overwritten, and within our
-commands ours are the ones that are imported.
+In a checkout they lie beside `caps_med`. A wheel installs them into ``caps_med/_plugins``, because
+their names are common: no other distribution's `api` or `training` is overwritten, and our commands
+import ours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EXTRA = {"training": "train", "api": "api"}
 
 
 def add_plugins(app: typer.Typer) -> None:
-    """Add the commands of all plugins; without its extra, one shows how to install it."""
+    """Add the commands of all plugins; those without their extra show how to install it."""
     put_plugins_first()
     for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
         extra = _EXTRA.get(point.module.partition(".")[0])
@@ -36,8 +36,8 @@ def add_plugins(app: typer.Typer) -> None:
 def put_plugins_first() -> None:
     """Make ``import training`` and ``import api`` find the packages of this installation.
 
-    Every command does so. A script that imports `training` calls it first where caps_med was
-    installed as a wheel; in a checkout the packages are on the import path anyway.
+    Every command calls this. A script that imports `training` must call it first if caps_med was
+    installed from a wheel; in a checkout the packages are on the import path anyway.
     """
     installed = Path(__file__).resolve().parent / "_plugins"
     folder = str(installed if installed.is_dir() else installed.parents[1])

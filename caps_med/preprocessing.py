@@ -1,7 +1,7 @@
-"""From an image to what a network takes, and back: one code for training and serving.
+"""From an image to a network's input, and back: the same code for training and serving.
 
 An image is cut into the slices of one plane, its intensities are normalized, its slices are
-resampled to the network's spacing, for networks of volumes also across the slices, and each may be
+resampled to the network's spacing (for 3-D networks also across the slices), and each may be
 joined by its neighbours.
 """
 
@@ -50,11 +50,11 @@ class Preprocessing(BaseModel):
 
     Attributes:
         normalization: of the intensities, over the image or volume as a whole.
-        plane: in which volumes are cut into slices.
+        plane: the plane in which volumes are cut into slices.
         spacing_mm: (row, column) spacing to which the slices of volumes are resampled; None for a
             network of pictures.
-        slice_mm: distance of the slices to which volumes are resampled, for a network of volumes;
-            None leaves the slices that there are.
+        slice_mm: slice distance to which volumes are resampled, for a 3-D network; None keeps the
+            existing slices.
         neighbours: slices on each side that become channels of a slice.
     """
 
@@ -67,7 +67,7 @@ class Preprocessing(BaseModel):
     neighbours: Annotated[int, Field(ge=0, le=8)] = 0
 
     def __str__(self) -> str:
-        """In one line, for the provenance of an answer."""
+        """A description in one line, for the provenance of an answer."""
         lengths = (*(self.spacing_mm or ()), *([self.slice_mm] if self.slice_mm else []))
         spacing = "x".join(f"{mm:g}" for mm in lengths)
         return (
@@ -80,10 +80,10 @@ class Preprocessing(BaseModel):
 
         Args:
             image: `[C, *S]`.
-            limits: bounds on the size at the network's spacing; None for none.
+            limits: bounds on the size at the network's spacing; None for no bounds.
 
         Raises:
-            InvalidInput: the voxels are over `LARGEST_ENLARGEMENT` times the network's.
+            InvalidInput: the voxels are over `LARGEST_ENLARGEMENT` times as large as the network's.
             InputTooLarge: at the network's spacing the image is over `limits`.
         """
         import torch
@@ -96,7 +96,7 @@ class Preprocessing(BaseModel):
         )
 
     def network_input(self, image: MedicalImage, limits: Limits | None = None) -> PreparedSlices:
-        """As `image`, and each slice with its neighbours: `[D, (2 neighbours + 1) C, *size]`."""
+        """Like `image`, each slice with its neighbours: `[D, (2 neighbours + 1) C, *size]`."""
         prepared = self.image(image, limits)
         if not self.neighbours:
             return prepared
@@ -109,9 +109,9 @@ class Preprocessing(BaseModel):
         return replace(prepared, slices=joined.flatten(1, 2))  # a view of `continued`
 
     def labels(self, labels: MedicalImage, limits: Limits | None = None) -> PreparedSlices:
-        """The slices of a label map at the network's spacing, its ids as floats.
+        """The slices of a label map at the network's spacing, with its ids as floats.
 
-        Args and raises: as of `image`.
+        Args and raises: as for `image`.
         """
         import torch
 
@@ -120,31 +120,31 @@ class Preprocessing(BaseModel):
         return PreparedSlices(stack, resampled(ids, self._size(stack, limits), labels=True))
 
     def grid(self, image: MedicalImage) -> tuple[int, int, int]:
-        """(slices, rows, columns) at the network's spacing; nothing is computed of the image.
+        """(slices, rows, columns) at the network's spacing, without computing the image.
 
         Raises:
-            InvalidInput: as `image`.
+            InvalidInput: as for `image`.
         """
         stack = self._stack(image)
         depth, _, rows, columns = stack.array.shape
         return self._resampled((depth, rows, columns), stack.lengths)
 
     def slice_index(self, image: MedicalImage, number: int | None) -> int:
-        """The network's slice at the place of slice `number` of the image, the middle one of None.
+        """The network's slice at the position of the image's slice `number`; None for the middle.
 
         Raises:
-            InvalidParameter: there is no such slice. InvalidInput: as `image`.
+            InvalidParameter: there is no such slice. InvalidInput: as for `image`.
         """
         depth = len(self._stack(image).array)
         return chosen_slice(depth, number) * self.grid(image)[0] // depth
 
     def _stack(self, image: MedicalImage) -> SliceStack:
-        """The slices; a network of pictures takes a volume of one slice as that picture."""
+        """The slices; for a network of pictures, a volume of one slice is a picture."""
         single = None if self.spacing_mm else single_slice(image)
         return single or SliceStack.from_image(image, self.plane, copy=False)
 
     def _size(self, stack: SliceStack, limits: Limits | None) -> tuple[int, int, int]:
-        """Slices, rows and columns at the network's spacing, if they are within `limits`."""
+        """Slices, rows and columns at the network's spacing, if within `limits`."""
         depth, _, rows, columns = stack.array.shape
         size = self._resampled((depth, rows, columns), stack.lengths)
         if limits is not None and size != (depth, rows, columns):
@@ -154,7 +154,7 @@ class Preprocessing(BaseModel):
     def _resampled(
         self, size: tuple[int, int, int], lengths: tuple[float, float, float] | None
     ) -> tuple[int, int, int]:
-        """Slices, rows and columns of a volume with voxels of these lengths at the network's."""
+        """Slices, rows, columns of a volume with voxels of `lengths`, at the network's spacing."""
         if lengths is None or self.spacing_mm is None:
             return size
         between, *plane = lengths
@@ -194,13 +194,13 @@ class PicturePreprocessing(BaseModel):
     """How a picture, or one slice of a volume, becomes the input of a classification network.
 
     Attributes:
-        size: rows and columns that the network takes.
-        channels: 1 (grey), 3 (RGB), or those of other images.
-        fit: of pictures of another shape. ``"pad"`` scales the longer edge to `size` and adds
-            zeros on both sides, ``"crop"`` scales the shorter one and cuts both sides,
-            ``"stretch"`` scales each edge by itself.
+        size: rows and columns of the network's input.
+        channels: 1 (grey), 3 (RGB), or the number of channels of other images.
+        fit: how pictures with other proportions are fitted. ``"pad"`` scales the longer edge to
+            `size` and adds zeros on both sides, ``"crop"`` scales the shorter one and cuts both
+            sides, ``"stretch"`` scales each edge separately.
         normalization: of the intensities, over the image or volume as a whole.
-        plane: in which volumes are cut into slices.
+        plane: the plane in which volumes are cut into slices.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -219,20 +219,20 @@ class PicturePreprocessing(BaseModel):
         return normalization
 
     def __str__(self) -> str:
-        """In one line, for the provenance of an answer."""
+        """A description in one line, for the provenance of an answer."""
         rows, columns = self.size
         kind = {1: "grey", 3: "RGB"}.get(self.channels, f"{self.channels} channels")
         return f"intensity {self.normalization}; {kind} {rows}x{columns} pixels, {self.fit}"
 
     def __call__(self, image: MedicalImage, slice: int | None = None) -> NDArray[np.uint8]:
-        """The picture as training stores it: `[channels, *size]`, 255 for 1.
+        """The picture as stored for training: `[channels, *size]`, with 255 for 1.
 
         Args:
             image: a picture or volume; grey and colour are converted into one another.
-            slice: of a volume, counted along `plane`; None for the middle one.
+            slice: slice of a volume, counted along `plane`; None for the middle one.
 
         Raises:
-            InvalidInput: other channels.
+            InvalidInput: the number of channels does not match.
             InvalidParameter: there is no such slice.
         """
         image = with_channels(image, self.channels)
@@ -266,7 +266,7 @@ def _on_scale_of(
 
 
 def unit_pictures(pictures: Tensor) -> Tensor:
-    """Stored pictures (uint8) as a network takes them: float32 in [0, 1]."""
+    """Stored pictures (uint8) as input of a network: float32 in [0, 1]."""
     return pictures.float() / 255
 
 
@@ -288,25 +288,25 @@ def _fitted(picture: Tensor, size: tuple[int, int], fit: Fit) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class PreparedSlices:
-    """The slices of one image as a network takes them, and the way back to its voxels.
+    """The slices of one image as input of a network, and the way back to its voxels.
 
     Attributes:
-        stack: the slices as they were, `[D, C, H, W]`.
-        slices: `[D, C, rows, columns]` at the network's spacing; of a network of volumes there may
-            be more or fewer than in `stack`.
+        stack: the original slices, `[D, C, H, W]`.
+        slices: `[D, C, rows, columns]` at the network's spacing; for a 3-D network there may be
+            more or fewer than in `stack`.
     """
 
     stack: SliceStack
     slices: Tensor
 
     def restore(self, maps: Tensor) -> NDArray[np.float32]:
-        """Maps `[D, K, rows, columns]` in the image's own voxels, `[K, *S]`."""
+        """Resample maps `[D, K, rows, columns]` to the image's own voxels, `[K, *S]`."""
         return self.restore_parts([maps])
 
     def restore_parts(self, parts: Iterable[Tensor]) -> NDArray[np.float32]:
-        """`restore` of maps that come in parts `[d, K, rows, columns]`, in their order.
+        """`restore` for maps that come in parts `[d, K, rows, columns]`, in order.
 
-        A part is taken when the one before it is in its place: maps are not in memory twice.
+        A part is requested once the previous one is in place, so maps are not in memory twice.
         """
         maps = self.restored(parts)
         first = next(maps)
@@ -316,9 +316,9 @@ class PreparedSlices:
         return restored
 
     def restored(self, parts: Iterable[Tensor]) -> Iterator[tuple[slice, Tensor]]:
-        """Parts `[d, K, rows, columns]` at the size of the slices, and where in the stack each is.
+        """Parts `[d, K, rows, columns]` at the size of the slices, and their position in the stack.
 
-        A part is taken when it is asked for.
+        A part is only computed when requested.
         """
         height, width = self.stack.array.shape[2:]
         done = 0
@@ -327,7 +327,7 @@ class PreparedSlices:
             done += len(part)
 
     def _between_slices(self, parts: Iterable[Tensor]) -> Iterator[Tensor]:
-        """The same for the slices of `stack`: interpolated where the network has others."""
+        """The same for the slices of `stack`: interpolated if the network's slices differ."""
         depth, have = len(self.stack.array), len(self.slices)
         if depth == have:
             yield from parts
@@ -348,9 +348,9 @@ def with_neighbours(
     """Channels of a slice and of those around it, `[(2 neighbours + 1) C, H, W]`, in order.
 
     Args:
-        slices: `[D, C, H, W]`; at either end the last slice is repeated.
-        index: of the slice in the middle.
-        neighbours: how many on each side.
+        slices: `[D, C, H, W]`; at either end the outermost slice is repeated.
+        index: index of the slice in the middle.
+        neighbours: number of slices on each side.
     """
     around = np.clip(np.arange(index - neighbours, index + neighbours + 1), 0, len(slices) - 1)
     return np.concatenate([slices[z] for z in around])
@@ -367,8 +367,8 @@ def single_slice_plane(image: MedicalImage) -> Plane | None:
 def single_slice(image: MedicalImage) -> SliceStack | None:
     """A volume of a single slice as that slice; None for pictures and thicker volumes.
 
-    It is in display orientation. An array without a geometry, `[H, W, 1]` or `[1, H, W]`, is the
-    picture that it holds: it is not turned.
+    The slice is in display orientation. An array without a geometry, `[H, W, 1]` or `[1, H, W]`, is
+    the picture that it holds and is not rotated.
     """
     plane = single_slice_plane(image)
     if plane is None:
@@ -388,7 +388,7 @@ def picture_of(image: MedicalImage) -> MedicalImage:
 
 
 def _upright(shape: Sequence[int]) -> NDArray[np.float64]:
-    """The affine of an array of a single slice of which the axial slice is the picture as it is."""
+    """The affine with which the axial slice of a single-slice array is the unrotated picture."""
     across = shape.index(1)
     rows, columns = (axis for axis in range(3) if axis != across)
     affine = np.eye(4)
@@ -397,12 +397,12 @@ def _upright(shape: Sequence[int]) -> NDArray[np.float64]:
 
 
 def resampled(slices: Tensor, size: tuple[int, int, int], labels: bool = False) -> Tensor:
-    """Slices `[D, C, H, W]` at another number of slices, rows and columns: see `resize`."""
+    """Slices `[D, C, H, W]` resampled to other slices, rows and columns: see `resize`."""
     return along_slices(resize(slices, size[1:], labels), size[0], labels)
 
 
 def along_slices(slices: Tensor, count: int, labels: bool = False) -> Tensor:
-    """Slices `[D, ...]` as `count` slices: see `resize`."""
+    """Slices `[D, ...]` resampled to `count` slices: see `resize`."""
     if len(slices) == count:
         return slices
     lines = slices.flatten(1)
@@ -411,7 +411,7 @@ def along_slices(slices: Tensor, count: int, labels: bool = False) -> Tensor:
 
 
 def resize(maps: Tensor, size: tuple[int, int], labels: bool = False) -> Tensor:
-    """`[N, C, H, W]` at another size: bilinear with antialiasing, or nearest for labels."""
+    """Resize `[N, C, H, W]`: bilinear with antialiasing, or nearest for labels."""
     if tuple(maps.shape[2:]) == size:
         return maps
     from torch.nn.functional import interpolate

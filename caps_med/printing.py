@@ -1,4 +1,4 @@
-"""Plain lines on a terminal, whatever file names and files hold."""
+"""Plain lines on a terminal, whatever file names and files contain."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _SHOWN = {
 
 
 class Terminal(Console):
-    """A console whose texts cannot command the terminal: their control characters are shown.
+    """A console whose texts cannot control the terminal: control characters are made visible.
 
-    Names of files, tensors and classes come from others, and with an escape sequence could change
-    what a terminal shows or does (CWE-150).
+    Names of files, tensors and classes come from others, and an escape sequence in them could
+    change what a terminal shows or does (CWE-150).
     """
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """The segments of something printed; those of rich's own control stay."""
+        """The segments of a printed object; rich's own control segments are kept."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else text.translate(_SHOWN), style, control)
 

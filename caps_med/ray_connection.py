@@ -37,19 +37,19 @@ class ClusterError(CapsMedError):
 def connected(
     address: str, purpose: str, echo: bool = False, environment: Mapping[str, str] | None = None
 ) -> Iterator[None]:
-    """A connection to a cluster until the block ends, and with it all that was started there.
+    """A connection to a cluster until the block ends, which also ends all that was started there.
 
-    Ray reads some of the environment when it is imported, which therefore must not happen before.
+    Ray reads some of the environment when it is imported, so it must not be imported earlier.
     A cluster that starts here has a token that only this user's processes know, unless the
-    environment gives one or sets RAY_AUTH_MODE to ``disabled``.
+    environment provides one or sets RAY_AUTH_MODE to ``disabled``.
 
     Args:
         address: ``host:port`` of the head, from one of the cluster's nodes; ``auto`` for the
-            cluster of ``RAY_ADDRESS``, or that this machine belongs to; ``local`` starts Ray here,
-            for as long as the block.
+            cluster of ``RAY_ADDRESS``, or that to which this machine belongs; ``local`` starts Ray
+            here, for the duration of the block.
         purpose: what needs Ray, see `require_extra`.
-        echo: whether to print what the cluster's processes print.
-        environment: more variables that Ray reads, for as long as the block.
+        echo: whether to print the output of the cluster's processes.
+        environment: additional variables for Ray, for the duration of the block.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -88,13 +88,13 @@ def _connect(address: str, echo: bool) -> None:
 
 
 def write_token(path: Path) -> Path:
-    """A new file with a new token of a cluster, which its owner alone can read.
+    """Write a new cluster token to a new file that only its owner can read.
 
-    Who has the token runs code on every node. The file that Ray makes by itself,
+    Whoever has the token can run code on every node. The file that Ray creates by itself,
     ``~/.ray/auth_token``, can be read by all users of the machine.
 
     Raises:
-        FileExistsError: there is such a file.
+        FileExistsError: the file already exists.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(32))
@@ -115,7 +115,7 @@ def _private() -> dict[str, str]:
 
 @cache
 def _token_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder with this process' token: Ray remembers the first that it has read."""
+    """A folder with this process' token: Ray remembers the first token that it reads."""
     folder = tempfile.TemporaryDirectory(prefix="caps-med-")
     write_token(Path(folder.name, "token"))
     return folder
@@ -123,7 +123,7 @@ def _token_folder() -> tempfile.TemporaryDirectory[str]:
 
 @contextmanager
 def _variables(values: Mapping[str, str]) -> Iterator[None]:
-    """These environment variables, until the block ends."""
+    """Set these environment variables until the block ends."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,4 +1,4 @@
-"""Registries: what a part of the program knows by name, and what installed packages add to it."""
+"""Registries: objects that a part of the program knows by name, and those added by packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """What is built in, by name, and what installed packages add through entry points.
+    """Built-in objects by name, and those that installed packages add through entry points.
 
     A package adds an entry in its ``pyproject.toml``::
 
@@ -24,15 +24,15 @@ class Registry(Mapping[str, T], Generic[T]):
     It is imported when it is looked up. Built-in names cannot be replaced.
 
     Args:
-        group: of the entry points; their names are the keys.
-        builtin: what is there without other packages; the first ones in order.
+        group: group of the entry points; their names are the keys.
+        builtin: the objects available without other packages; they come first.
     """
 
     def __init__(self, group: str, builtin: Mapping[str, T]) -> None:
         self.group, self.builtin = group, builtin
 
     def __getitem__(self, name: str) -> T:
-        """The entry of a name.
+        """The entry with a name.
 
         Raises:
             KeyError: there is none. InvalidPlugin: the package that adds it cannot be imported.
@@ -57,7 +57,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self.builtin) + len(self._added())
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is an entry of this name; nothing is imported."""
+        """Whether there is an entry with this name; nothing is imported."""
         return name in self.builtin or name in self._added()
 
     def _added(self) -> dict[str, EntryPoint]:
@@ -67,7 +67,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
 @lru_cache
 def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """Entry points by name, in alphabetical order; `path` is `sys.path`, where they are found."""
+    """Entry points by name, in alphabetical order; `path` is `sys.path`, which is searched."""
     return {point.name: point for point in sorted(entry_points(group=group))}
 
 

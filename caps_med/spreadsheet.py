@@ -1,4 +1,4 @@
-"""Tables as CSV that a spreadsheet opens as data, whatever their texts begin with."""
+"""Tables as CSV that spreadsheets open as plain data, whatever the texts begin with."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     r"""A header row and the rows, as CSV (RFC 4180).
 
-    Names of cases and classes come from files and their headers: one that a spreadsheet would run
-    as a formula, in a cell or a heading, is marked as text by an apostrophe.
+    Names of cases and classes come from files and their headers: any that a spreadsheet would run
+    as a formula, in a cell or a heading, is marked as text with an apostrophe.
 
     >>> csv_text(["case", "=1+1"], [{"case": "@x", "=1+1": -1.5}])
     "case,'=1+1\r\n'@x,-1.5\r\n"

@@ -14,7 +14,7 @@ ONE_LINE = (
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: "1 case", "2 cases"; `plural` where it is not the noun with an s.
+    """A number with its noun: "1 case", "2 cases"; `plural` if it is not the noun with an s.
 
     >>> counted(1, "warning"), counted(0, "warning"), counted(1200, "class", "classes")
     ('1 warning', '0 warnings', '1,200 classes')
@@ -23,7 +23,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Names separated by commas; of more than `most` the number of the others.
+    """Names separated by commas; if there are more than `most`, with the number of the others.
 
     >>> listed(["a", "b"], 2), listed(["a", "b", "c"], 2)
     ('a, b', 'a, b and 1 more')
@@ -33,7 +33,7 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def choose_one(count: int, what: str) -> str:
-    """How one of several volumes or pictures in a file is chosen, wherever the file is given.
+    """How to choose one of several volumes or pictures in a file, in each interface.
 
     >>> choose_one(3, "page")
     'choose one page of 0 to 2 with --volume N (Python: read_image(..., index=N), HTTP: ?volume=N)'
@@ -45,7 +45,7 @@ def choose_one(count: int, what: str) -> str:
 
 
 def size_text(sizes: Iterable[float], unit: str) -> str:
-    """Array-order sizes (slice, row, column) as people say them, x first.
+    """Array-order sizes (slice, row, column) in the usual notation, x first.
 
     >>> size_text((189, 233, 197), "voxels")
     '197 × 233 × 189 voxels'
@@ -63,7 +63,7 @@ def measure_text(value: float) -> str:
 
 
 def reason(error: Mapping[str, Any]) -> str:
-    """What pydantic says of one error, without the name of the exception that a validator raised.
+    """Pydantic's message for one error, without the name of the exception that a validator raised.
 
     >>> reason({"msg": "Value error, must be even"})
     'must be even'

@@ -1,11 +1,11 @@
-"""Images to try things on.
+"""Sample images.
 
 ``t1.nii.gz`` and ``tissue.nii.gz`` are one axial slice of the MNI152 template (ICBM 2009a
 nonlinear symmetric, 1 mm), which the built-in models never saw, and its tissue labels.
 ``colin27.png`` and ``colin27.nii.gz`` are an axial slice (1 mm) and the whole (2 x 2 x 4 mm) of
 another head, Colin27. ``axons.png`` and ``axons-labels.png`` are simulated. ``digit.png`` and
 ``clothing.png`` are test images of MNIST's training images as divided here and of Fashion-MNIST.
-``head-labels.nii.gz`` is an axial slice (1 mm) of the label map of a head with FreeSurfer's ids.
+``head-labels.nii.gz`` is an axial slice (1 mm) of a head's label map with FreeSurfer's ids.
 See ``NOTICE.md`` beside this file, and ``benchmarks/make_samples.py`` for how they were made.
 """
 
@@ -31,11 +31,11 @@ HEAD_LABELS = _FOLDER / "head-labels.nii.gz"
 
 @dataclass(frozen=True)
 class Sample:
-    """A file, what its values are, and what to tell people of it.
+    """A file, the kind of its values, and its description for users.
 
     Attributes:
         model: the built-in model that it suits.
-        image_of: of labels, the name of the image.
+        image_of: for labels, the name of the image.
     """
 
     path: Path
