@@ -299,14 +299,14 @@ class ModelCard(Statement):
     def _has_a_share_of_each_label(self) -> Self:
         known = self.label_statistics
         if known is not None and len(known.shares) != len(self.labels) - 1:
-            raise ValueError("label_statistics.shares: one for each label but the background")
+            raise ValueError("label_statistics.shares: one per label except the background needed")
         return self
 
     @model_validator(mode="after")
     def _aliases_are_of_labels(self) -> Self:
         known = set(self.labels)
         if not known.issuperset(self.aliases.values()) or known & set(self.aliases):
-            raise ValueError("aliases: further ids, each read as one of the labels")
+            raise ValueError("aliases: must map ids that are not labels to ids that are")
         return self
 
     @model_validator(mode="after")
@@ -314,10 +314,10 @@ class ModelCard(Statement):
         if self.refine and len(self.labels) < 3:
             raise ValueError("refine: needs at least two labels besides the background")
         if self.refined_entropy is not None and self.refine is None:
-            raise ValueError("refined_entropy: of answers that are refined, see refine")
+            raise ValueError("refined_entropy: only for refined answers, needs refine")
         kept = self.largest_components
         if kept and not set(list(self.labels)[1:]).issuperset(kept.labels):
-            raise ValueError("largest_components.labels: some of the labels but the background")
+            raise ValueError("largest_components.labels: must be labels besides the background")
         return self
 
     @model_validator(mode="after")
@@ -325,10 +325,10 @@ class ModelCard(Statement):
         for task, traits in TASKS.builtin.items():
             own, section = task == self.task, traits.section
             if section and own != (getattr(self, section) is not None):
-                raise ValueError(f"{task} models, and no others, have a section {section}")
+                raise ValueError(f"section {section}: {task} models, and only these, must have it")
             for field in traits.optional:
                 if not own and getattr(self, field) is not None:
-                    raise ValueError(f"{field}: of {task} models; others have none here")
+                    raise ValueError(f"{field}: only {task} models have one")
         return self
 
     @property

@@ -318,7 +318,7 @@ def _voxels_beside(path: Path, named: str, codec: Codec, limits: Limits) -> byte
     if named not in read:
         raise InvalidInput(
             f"{path.name}: its voxels lie in another file than {' or '.join(read)} beside it, "
-            "which is not opened: call it so in the header, too, or save both as one "
+            "which is not opened: use this name in the header, too, or save both as one "
             f"{codec.suffixes[0]} file"
         )
     beside = path.with_name(named)

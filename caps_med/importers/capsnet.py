@@ -89,13 +89,13 @@ def _sizes(tensors: Mapping[str, Tensor]) -> dict[str, object]:
     edge = math.isqrt(int(pixels))
     if edge < 1 or edge * edge != pixels:
         raise InvalidInput(
-            f"the decoder draws {tensors[needed[2]].numel()} values: no square image of {channels} "
-            "channels has so many"
+            f"the decoder draws {tensors[needed[2]].numel()} values: no square image with "
+            f"{channels} channels has this number"
         )
     if not SMALLEST_EDGE <= edge <= LARGEST_EDGE:
         raise InvalidInput(
-            f"a CapsNet of images of {edge} x {edge} pixels: only those of {SMALLEST_EDGE} to "
-            f"{LARGEST_EDGE} pixels can be imported, as others begin with another layer here"
+            f"a CapsNet for images of {edge} x {edge} pixels: only those for {SMALLEST_EDGE} to "
+            f"{LARGEST_EDGE} pixels can be imported, because others begin with another layer here"
         )
     return {"in_channels": channels, "out_channels": classes, "image_size": (edge, edge)}
 

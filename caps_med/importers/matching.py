@@ -77,7 +77,7 @@ def check_project(project: str, tensors: Mapping[str, Tensor], names: Collection
         held = [f"{name} {shape_text(tuple(tensor.shape))}" for name, tensor in tensors.items()]
         first = ", ".join(held[:5]) + (", ..." if len(held) > 5 else "")
         raise InvalidInput(
-            f"this is not a file of {project}: none of its tensors is in it; the file holds "
+            f"this is not a file of {project}, as it has none of its tensors; the file holds "
             f"{len(held)}: {first or 'nothing'}"
         )
 

@@ -40,7 +40,7 @@ def known_maps(names: Collection[str]) -> tuple[ShownMap, ...]:
     names = (names,) if isinstance(names, str) else names
     for name in names:
         if name not in there:
-            raise InvalidParameter(f"maps: {name!r} is none of {', '.join(there)}")
+            raise InvalidParameter(f"maps: {name!r} is not one of {', '.join(there)}")
     return tuple(name for name in there if name in names)
 
 

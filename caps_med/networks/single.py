@@ -90,7 +90,7 @@ def _argument_model(network: type[CapsuleNetwork]) -> TypeAdapter[Any]:
         if one.annotation is one.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             raise InvalidPlugin(
                 f"{network.__module__}.{network.__name__}: argument {name!r} of its __init__: each "
-                "one must be named and have a type, by which what a model's card gives is checked"
+                "one must be named and have a type, to check the values in a model's card"
             )
     fields: dict[str, Any] = {n: (p.annotation, p.default) for n, p in parameters.items()}
     config = ConfigDict(extra="forbid", strict=False)

@@ -143,5 +143,5 @@ def test_other_files_are_refused(weights: Weights, segcaps_file: Path, tmp_path:
     with pytest.raises(InvalidInput, match="draws 785 values: no square image"):
         read_capsnet(write_keras(tmp_path / "odd.h5", odd))
     large = {**weights, "decoder/decoder/dense_3/bias:0": np.zeros(64 * 64, np.float32)}
-    with pytest.raises(InvalidInput, match="of 64 x 64 pixels: only those of 20 to 48 pixels"):
+    with pytest.raises(InvalidInput, match="of 64 x 64 pixels: only those for 20 to 48 pixels"):
         read_capsnet(write_keras(tmp_path / "large.h5", large))

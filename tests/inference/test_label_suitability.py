@@ -118,7 +118,7 @@ def test_training_keeps_the_statistics_of_its_label_maps(
 def test_a_card_has_a_share_for_each_of_its_labels() -> None:
     card, known = tiny_card("synthesis"), {"labelled": (0, 1), "borders": (0, 1)}
     given = {**known, "shares": ((0, 1),)}
-    with pytest.raises(ValidationError, match="one for each label but the background"):
+    with pytest.raises(ValidationError, match="one per label except the background"):
         ModelCard.model_validate({**card.model_dump(), "label_statistics": given})
     fitting = LabelMapStatistics.model_validate({**known, "shares": ((0, 1), (0, 1))})
     other = card.model_copy(update={"label_statistics": fitting})

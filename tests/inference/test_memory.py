@@ -130,5 +130,5 @@ def test_what_an_answer_keeps_changes_neither_labels_nor_maps_nor_numbers(
         np.testing.assert_array_equal(found.map_of(name).array, whole.map_of(name).array)
         np.testing.assert_array_equal(found.map_of(name).affine, image.affine)
     assert known_maps("entropy") == known_maps(["entropy"]) == ("entropy",)
-    with pytest.raises(InvalidParameter, match="'entropie' is none of confidence, entropy"):
+    with pytest.raises(InvalidParameter, match="'entropie' is not one of confidence, entropy"):
         model.segment(image, maps=["entropie"])  # type: ignore[list-item]

@@ -139,7 +139,7 @@ def test_a_refined_answer_that_is_less_certain_is_told(
 
 def test_only_refined_answers_have_a_limit() -> None:
     card = tiny_card("segmentation").model_dump()
-    with pytest.raises(ValidationError, match="refined_entropy: of answers that are refined"):
+    with pytest.raises(ValidationError, match="refined_entropy: only for refined answers"):
         ModelCard.model_validate({**card, "refined_entropy": 0.3})
 
 

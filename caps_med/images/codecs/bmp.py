@@ -82,7 +82,7 @@ def _header(data: bytes) -> _Header:
         width, height, planes, bits, compression = struct.unpack_from("<iiHHI", data, 18)
         (colours,) = struct.unpack_from("<I", data, 46)
     if width < 1 or height == 0 or planes != 1 or bits not in (*_PALETTE_BITS, 16, 24, 32):
-        raise InvalidInput(f"BMP: no picture of {height} x {width} pixels, {bits} bits")
+        raise InvalidInput(f"BMP: invalid picture: {height} x {width} pixels, {bits} bits")
     if compression != _NONE and (compression != _MASKS or bits in _PALETTE_BITS):
         raise UnsupportedFormat("BMP: compressed pixels are not read: save it as PNG or TIFF")
     if colours > 2**bits or (size == _OS2 and bits > 24):

@@ -231,7 +231,7 @@ def _checked_shape(
     channels, bits = _whole(header, "SamplesPerPixel", 1), _whole(header, "BitsAllocated")
     colours = str(header.get("PhotometricInterpretation", ""))
     if min(frames, rows, columns) < 1:
-        raise InvalidInput(f"DICOM: no picture of {rows} x {columns} pixels, {frames} frames")
+        raise InvalidInput(f"DICOM: invalid picture: {rows} x {columns} pixels, {frames} frames")
     if colours not in {1: _GREY, 3: _COLOURS}.get(channels, ()):
         raise UnsupportedFormat(
             "DICOM: only grey, RGB and palette pictures can be read: convert the file to one of "

@@ -119,7 +119,7 @@ def _checked_shape(header: FileDataset, layout: layouts.DicomLayout, limits: Lim
     if int(header.get("SamplesPerPixel") or 1) != 1 or shape.bits not in (1, 8, 16):
         raise UnsupportedFormat("DICOM SEG: one sample of 1, 8 or 16 bits is read")
     if (shape.bits == 1) != (kind == "BINARY") and kind != "BINARY":
-        raise UnsupportedFormat(f"DICOM SEG: samples of 1 bit are not those of type {kind}")
+        raise UnsupportedFormat(f"DICOM SEG: samples of 1 bit do not suit the type {kind}")
     limits.check_array((shape.rows, shape.columns))
     size = -(-shape.frames * shape.rows * shape.columns * shape.bits // 8)
     if layout.pixels is None:  # what one byte inflates to, nobody knows
@@ -237,7 +237,7 @@ def _numbers_of_frames(header: FileDataset, shape: _Shape) -> tuple[int, ...]:
     numbers = [int(item.get("ReferencedSegmentNumber") or 0) for item in items]
     known = _segments(header)
     if unknown := set(numbers) - set(known):
-        raise InvalidInput(f"DICOM SEG: no segment {min(unknown)} is described, a frame is of it")
+        raise InvalidInput(f"DICOM SEG: a frame is of segment {min(unknown)}, which is missing")
     return tuple(numbers)
 
 

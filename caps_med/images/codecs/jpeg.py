@@ -116,7 +116,8 @@ def _frame(body: bytes) -> Frame:
     frame = Frame(*struct.unpack_from(">BHHB", body))
     if 0 in frame:
         raise InvalidInput(
-            f"JPEG: no picture of {frame.height} x {frame.width} pixels, {frame.channels} channels"
+            f"JPEG: invalid picture: {frame.height} x {frame.width} pixels, "
+            f"{frame.channels} channels"
         )
     return frame
 

@@ -338,7 +338,7 @@ def _millimetres(name: str, units: Sequence[str], axes: int = 3) -> tuple[Array,
     """Each axis' unit in millimetres, 1 if unknown, and a note about this."""
     given = [unit.strip().lower() for unit in units]
     if any(given) and len(given) != axes:
-        raise InvalidInput(f"NRRD: {name} must be those of {_NUMBERS[axes]} axes")
+        raise InvalidInput(f"NRRD: {name} must be given for {_NUMBERS[axes]} axes")
     known = [MILLIMETRES.get(unit) for unit in given] if any(given) else [1.0] * axes
     note = f"NRRD: {name} holds a unit that is not known; millimetres are assumed"
     return np.array([mm or 1.0 for mm in known]), (note,) * (None in known)
@@ -350,7 +350,7 @@ def _three(
     """A field with one entry per spatial axis."""
     found = np.asarray(_without(fields[name], channels))
     if found.shape != shape:
-        raise InvalidInput(f"NRRD: {name} must be those of three axes in three dimensions")
+        raise InvalidInput(f"NRRD: {name} must be given for three axes in three dimensions")
     return found
 
 

@@ -219,7 +219,7 @@ def _header(body: memoryview) -> _Header:
     width, height, bits, colour, _, _, interlaced = struct.unpack(">IIBBBBB", body)
     if 0 in (width, height) or bits not in (1, 2, 4, 8, 16) or colour not in _CHANNELS:
         raise InvalidInput(
-            f"PNG: no picture of {height} x {width} pixels, {bits} bits, colour type {colour}"
+            f"PNG: invalid picture: {height} x {width} pixels, {bits} bits, colour type {colour}"
         )
     return _Header(width, height, bits, _CHANNELS[colour], bool(interlaced))
 

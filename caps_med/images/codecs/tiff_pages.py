@@ -254,7 +254,7 @@ def _check_page(page: Any, limits: Limits) -> None:  # noqa: ANN401
     bits = page.bitspersample
     if min(height, width) < 1 or not 1 <= channels <= MAX_CHANNELS or np.max(bits) > _MAX_BITS:
         raise InvalidInput(
-            f"TIFF: no picture of {height} x {width} pixels, {channels} channels of {bits} bits"
+            f"TIFF: invalid picture: {height} x {width} pixels, {channels} channels of {bits} bits"
         )
     if page.dtype is None or page.dtype.kind not in "buif":
         raise UnsupportedFormat(

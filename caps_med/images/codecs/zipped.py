@@ -74,7 +74,7 @@ def _image(
     voxels = (contents[file] for one in wanted if (file := name.parent / one) in contents)
     if (found := next(voxels, None)) is None:
         raise InvalidInput(
-            "zip: the header names another file for its voxels than the one beside it: call that "
-            "file as the header says (of x.hdr x.img)"
+            "zip: the header names another file for its voxels than the one beside it: rename that "
+            "file as in the header (x.img for x.hdr)"
         )
     return codec.attached(content, found)

@@ -419,7 +419,7 @@ def with_length(data: bytes, length: int) -> bytes:
         (slice_file()[:-10], "reaches past the end"),
         (slice_file() + b"x", "reaches past the end"),
         (encoded(dataset(GREY, Rows=6)), "describes 84 bytes of pixels, there are 70"),
-        (encoded(dataset(GREY, Rows=0)), "no picture of 0 x 7"),
+        (encoded(dataset(GREY, Rows=0)), "invalid picture: 0 x 7"),
         (encoded(dataset(GREY, Rows=None)), "Rows is missing"),
         (slice_file(ImageOrientationPatient=[1.0, 0, 0, 1, 0, 0]), "two unit vectors"),
         (slice_file(PixelSpacing=[0.0, 1.0]), "must be positive"),

@@ -276,9 +276,9 @@ def twice(made: Dataset) -> None:
             InvalidInput,
             "1 of 3 frames without position",
         ),
-        (of_unknown_segment, InvalidInput, "no segment 9 is described, a frame is of it"),
+        (of_unknown_segment, InvalidInput, "a frame is of segment 9, which is missing"),
         (twice, InvalidInput, "two segments have one number"),
-        (lambda m: delattr(m, "PerFrameFunctionalGroupsSequence"), InvalidInput, "no segment 0 is"),
+        (lambda m: delattr(m, "PerFrameFunctionalGroupsSequence"), InvalidInput, "of segment 0"),
     ],
 )
 def test_a_broken_file_is_refused(

@@ -61,7 +61,7 @@ def test_the_frame_size_is_checked_before_decoding() -> None:
     with pytest.raises(InputTooLarge, match="65000 x 65000"):
         read_image(bytes(data))
     data[frame + 5 : frame + 9] = bytes(4)
-    with pytest.raises(InvalidInput, match="no picture of 0 x 0 pixels"):
+    with pytest.raises(InvalidInput, match="invalid picture: 0 x 0 pixels"):
         read_image(bytes(data))
 
 

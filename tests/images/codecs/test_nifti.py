@@ -424,7 +424,7 @@ def test_voxels_of_a_pair_may_begin_anywhere_and_are_bounded(tmp_path: Path) -> 
         path.write_bytes(nifti(magic=b"ni1", vox_offset=offset)[:348])
         with pytest.raises(InvalidInput, match="vox_offset must be at least"):
             read_image(path)
-    with pytest.raises(InvalidInput, match="call that file as the header says"):
+    with pytest.raises(InvalidInput, match="rename that file as in the header"):
         read_image(zip_of(("x.hdr", header), ("y.img", voxels)))
     path.write_bytes(nifti(magic=b""))
     with pytest.raises(UnsupportedFormat, match="Analyze"):

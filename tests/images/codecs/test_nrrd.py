@@ -269,7 +269,7 @@ def test_lengths_are_in_the_units_that_the_header_names(
     unknown = of('"ell" "mm" "mm"')
     np.testing.assert_allclose(unknown.affine.diagonal()[:3], (2, 3, 4))
     assert "not known" in unknown.warnings[-1]
-    with pytest.raises(InvalidInput, match="units must be those of three axes"):
+    with pytest.raises(InvalidInput, match="units must be given for three axes"):
         of('"mm" "mm"')
 
 
@@ -282,7 +282,7 @@ def test_lengths_are_in_the_units_that_the_header_names(
         ({"dimension": "x"}, InvalidInput, "a field of the header is broken"),
         (
             {"dimension": "3", "sizes": "1 2 2", "spacings": "1 2"},
-            InvalidInput, "spacings must be those of three axes",
+            InvalidInput, "spacings must be given for three axes",
         ),
         ({"sizes": "2 0"}, InvalidInput, "sizes must be as many as dimension"),
         ({"dimension": "3"}, InvalidInput, "sizes must be as many as dimension"),
@@ -310,7 +310,7 @@ def test_lengths_are_in_the_units_that_the_header_names(
         ({"kinds": "domain"}, InvalidInput, "kinds must be as many as dimension"),
         (
             {"dimension": "3", "sizes": "1 2 2", "space_directions": "(1,0,0) (0,1,0)"},
-            InvalidInput, "space directions must be those of three axes",
+            InvalidInput, "space directions must be given for three axes",
         ),
         (
             {"dimension": "3", "sizes": "1 2 2", "space_directions": "(1,0,0) (0,1,0) (0,nan,1)"},

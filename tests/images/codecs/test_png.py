@@ -307,7 +307,7 @@ class TestHostile:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            (png(0, 4, b"\0"), "no picture of 4 x 0 pixels"),
+            (png(0, 4, b"\0"), "invalid picture: 4 x 0 pixels"),
             (png(1, 1, b"\0\0", bits=3), "3 bits"),
             (png(1, 1, b"\0\0", colour=5), "colour type 5"),
             (PNG_SIGNATURE + chunk(b"IHDR", b"1234") + chunk(b"IEND"), "IHDR must have 13 bytes"),

@@ -561,11 +561,11 @@ def test_a_size_given_twice_is_bounded_as_pillow_reads_it() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (tiff(0, 2), "no picture of 2 x 0 pixels"),
+        (tiff(0, 2), "invalid picture: 2 x 0 pixels"),
         (tiff(extra=((277, 100),)), "100 channels"),
         (tiff(bits=1000), "1000 bits"),
         (b"II*\0" + struct.pack("<I", 4000), "a directory lies outside the file"),
-        (b"II*\0" + struct.pack("<IHI", 8, 0, 0), "no picture of 0 x 0 pixels"),
+        (b"II*\0" + struct.pack("<IHI", 8, 0, 0), "invalid picture: 0 x 0 pixels"),
         (b"II*\0" + struct.pack("<IHI", 8, 9, 0), "a directory lies outside the file"),
         (b"II*\0" + struct.pack("<IHI", 8, 5000, 0), "a directory of 5000 tags"),
         (b"II*\0" + bytes(4), "it holds no page"),
