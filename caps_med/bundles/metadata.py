@@ -299,7 +299,7 @@ class ModelCard(Statement):
     def _has_a_share_of_each_label(self) -> Self:
         known = self.label_statistics
         if known is not None and len(known.shares) != len(self.labels) - 1:
-            raise ValueError("label_statistics.shares: one per label except the background needed")
+            raise ValueError("label_statistics.shares: give one per label except the background")
         return self
 
     @model_validator(mode="after")
@@ -346,7 +346,7 @@ class ModelCard(Statement):
 
     @property
     def is_ensemble(self) -> bool:
-        """Whether its network averages several."""
+        """Whether its network averages several networks."""
         return self.network.name.endswith("Ensemble")
 
     @property

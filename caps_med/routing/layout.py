@@ -30,7 +30,7 @@ def empty_votes(votes: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 def empty_capsules(votes: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Uninitialized capsules ``[B, J, A, *S]``, each type channels last; see `empty_votes`.
 
-    They are no view, which autograd would let nobody change in place.
+    They are not a view, because autograd would not allow one to be changed in place.
     """
     B, _, *shape = votes.shape
     order = (0, 1, *range(3, votes.ndim - 1), 2)
