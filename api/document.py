@@ -18,7 +18,11 @@ _WITH_BODY = (400, 408, 413)
 #: Where the calls are: beside the document, also below a path that a proxy takes away.
 _SERVERS = [{"url": "."}]
 _SECURITY = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "A key of `caps-med keys`."},
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A key made with `caps-med keys`.",
+    },
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
 

@@ -55,8 +55,8 @@ DISK_FULL, STORAGE = "disk_full", "storage_unavailable"
 
 #: Detail of the refusal of a request with the idempotency key of another one.
 KEY_REUSED = (
-    "an earlier request, for something else, has this Idempotency-Key: give each request its own, "
-    "and repeat a request as it was"
+    "an earlier, different request has this Idempotency-Key: give each request its own key, and "
+    "repeat a request unchanged"
 )
 
 
@@ -69,33 +69,41 @@ class ProblemType(NamedTuple):
 
 #: Every code that an answer can carry. Scripts rely on them: none is ever renamed.
 PROBLEMS: Mapping[str, ProblemType] = {
-    "malformed_request": ProblemType(400, "Not valid HTTP, a cut form, too many parts or headers."),
+    "malformed_request": ProblemType(
+        400, "Invalid HTTP, an incomplete form, or too many parts or headers."
+    ),
     UNAUTHORIZED: ProblemType(401, "No key, an unknown key, or a revoked one."),
     FORBIDDEN: ProblemType(403, "The key lacks the scope, or the request comes from another site."),
     "not_found": ProblemType(404, "There is no such path."),
     errors.ModelNotFound.code: ProblemType(404, "There is no such model or version."),
     errors.LayerNotFound.code: ProblemType(404, "The model has no capsule layer of that name."),
-    JOB_NOT_FOUND: ProblemType(404, "There is no such job, or no longer."),
+    JOB_NOT_FOUND: ProblemType(404, "The job does not exist, or no longer exists."),
     PICTURE_NOT_FOUND: ProblemType(404, "The training job has no such picture."),
     REPORT_NOT_FOUND: ProblemType(404, "The training job has no report, or none yet."),
     SAMPLE_NOT_FOUND: ProblemType(404, "There is no such sample."),
     errors.ArchiveNotFound.code: ProblemType(404, "The settings name no such archive."),
     errors.SeriesNotFound.code: ProblemType(404, "The archive has no such study or series."),
-    IMAGE_NOT_FOUND: ProblemType(404, "There is no image of this id."),
-    SESSION_NOT_FOUND: ProblemType(404, "There is no such session, or no longer."),
+    IMAGE_NOT_FOUND: ProblemType(404, "There is no image with this id."),
+    SESSION_NOT_FOUND: ProblemType(404, "The session does not exist, or no longer exists."),
     NOT_TRAINING: ProblemType(404, "Nothing is being trained."),
-    PROJECT_NOT_FOUND: ProblemType(404, "There is no such project, or it is another key's."),
-    LABELS_NOT_FOUND: ProblemType(404, "The image has no label map yet, or no such version."),
+    PROJECT_NOT_FOUND: ProblemType(404, "There is no such project, or it belongs to another key."),
+    LABELS_NOT_FOUND: ProblemType(404, "The image has no label map yet, or no such version of it."),
     "method_not_allowed": ProblemType(405, "The path does not support this method."),
     "not_acceptable": ProblemType(406, "The answer is not available in the requested format."),
     SLOW_BODY: ProblemType(408, "The headers or the body arrived too slowly."),
-    NOT_FINISHED: ProblemType(409, "The job, or its result, is not there yet; see Retry-After."),
-    ALREADY_CORRECTED: ProblemType(409, "A person made the label map: it is not predicted anew."),
-    LEARNING: ProblemType(409, "The project is learning already."),
-    PRECONDITION_FAILED: ProblemType(412, "The label map has changed meanwhile; see `version`."),
+    NOT_FINISHED: ProblemType(
+        409, "The job has not finished, or its request is still being read; see Retry-After."
+    ),
+    ALREADY_CORRECTED: ProblemType(
+        409, "A person made the label map, so it is not predicted again."
+    ),
+    LEARNING: ProblemType(409, "The project is already learning."),
+    PRECONDITION_FAILED: ProblemType(
+        412, "The label map has changed in the meantime; see `version`."
+    ),
     errors.InputTooLarge.code: ProblemType(413, "Over a limit, before or after decompression."),
     errors.UnsupportedFormat.code: ProblemType(415, "The format of the content is not supported."),
-    MISDIRECTED: ProblemType(421, "This service infers only: the head service has it."),
+    MISDIRECTED: ProblemType(421, "This service only infers; the head service has this route."),
     errors.InvalidInput.code: ProblemType(422, "The content is truncated, corrupt or meaningless."),
     errors.SeveralSeries.code: ProblemType(
         422, "There are several DICOM series: choose one; see `series`."
@@ -110,21 +118,23 @@ PROBLEMS: Mapping[str, ProblemType] = {
         422, "A parameter is missing, unknown or out of range."
     ),
     errors.WrongTask.code: ProblemType(422, "The model is for another task."),
-    DecodeTimeout.code: ProblemType(422, "Decoding the file takes too long."),
+    DecodeTimeout.code: ProblemType(422, "Decoding the file took too long."),
     DecoderDied.code: ProblemType(422, "The process that decoded the file died."),
     DATA_NOT_FIT: ProblemType(422, "The data cannot be trained on; see `findings`."),
     IMAGE_EXISTS: ProblemType(409, "Another image has this name."),
-    NAME_TAKEN: ProblemType(409, "The model's name belongs to a built-in model or to others."),
+    NAME_TAKEN: ProblemType(409, "The name belongs to a built-in model or to another key."),
     PRECONDITION_REQUIRED: ProblemType(428, "Send If-Match with the ETag of the label map."),
-    TRAINING_BUSY: ProblemType(429, "A training of this project is not finished."),
+    TRAINING_BUSY: ProblemType(429, "A training of this project has not finished."),
     RATE_LIMITED: ProblemType(429, "The key sends too many requests; see Retry-After."),
     UNEXPECTED: ProblemType(500, "A fault of the service; see its log for the request's id."),
     errors.ArchiveDenied.code: ProblemType(502, "The archive refuses the service's credentials."),
     errors.ArchiveUnavailable.code: ProblemType(
-        502, "The archive is away, too slow, or does not speak DICOMweb."
+        502, "The archive cannot be reached, is too slow, or does not speak DICOMweb."
     ),
     OVERLOADED: ProblemType(503, "Too many requests are waiting; see Retry-After."),
-    NOT_READY: ProblemType(503, "The service starts, stops or failed to start; see Retry-After."),
+    NOT_READY: ProblemType(
+        503, "The service is starting or stopping, or failed to start; see Retry-After."
+    ),
     STORAGE: ProblemType(503, "The service cannot read or write its records on disk."),
     TRAINING_UNAVAILABLE: ProblemType(503, "This service does not train models."),
     DISK_FULL: ProblemType(507, "The disk of the service is full."),
@@ -244,7 +254,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
         detail = "there is no such path"
     elif error.status_code == 405:
         headers["Allow"] = _allowed(request) or headers.get("Allow", "")
-        detail = f"this path takes {headers['Allow']} alone"
+        detail = f"this path accepts only {headers['Allow']}"
     return problem(_OF_STATUS[error.status_code], detail, headers)
 
 
@@ -264,7 +274,7 @@ def _allowed(request: Request) -> str:
 def _form_hint(request: Request, detail: str) -> str:
     """How a form is sent, after one that could not be read."""
     if detail.startswith("Too many files"):
-        return " Send fewer at once, or allow more by CAPS_MED_MAX_PARTS."
+        return " Send fewer at once, or allow more with CAPS_MED_MAX_PARTS."
     media_type, _, parameters = request.headers.get("content-type", "").lower().partition(";")
     if media_type.strip() == "application/x-www-form-urlencoded":
         return " Files are sent as parts of a multipart form: curl -F (not --data-binary)."
@@ -284,7 +294,7 @@ async def _disk(_: Request, error: Exception) -> JSONResponse:
         return problem(
             DISK_FULL, "the disk of the service is full: its operator must free some space"
         )
-    detail = "the service cannot use its disk: its operator finds the reason in the log"
+    detail = "the service cannot use its disk: its operator can find the reason in the log"
     return problem(STORAGE, detail, {"Retry-After": "60"})
 
 

@@ -23,10 +23,11 @@ class ModelSummary(BaseModel):
     version: int = Field(examples=[1])
     task: str = Field(examples=["segmentation"])
     takes: Literal["image", "labels"] = Field(
-        description="What it is applied to.", examples=["image"]
+        description="What the model is applied to.", examples=["image"]
     )
     channels: list[str] = Field(
-        description="Of the image that the model takes, in this order; none of a label map.",
+        description="Channels of the image that the model takes, in this order; empty if it takes "
+        "a label map.",
         examples=[["FLAIR", "T1"]],
     )
     labels: dict[int, str] = Field(examples=[{0: "background", 1: "cerebrospinal fluid"}])
@@ -34,27 +35,26 @@ class ModelSummary(BaseModel):
     scores: dict[str, float] = Field(description="Measured on held-out data.")
     description: str
     input_description: str = Field(
-        description="What the model takes, in words; empty if not stated.",
+        description="What images the model is for, in words; empty if not stated.",
         examples=["T1-weighted MRI, skull-stripped"],
     )
     data: str = Field(description="What it was trained on.")
     license: str = Field(description="Licence of the weights.", examples=["Apache-2.0"])
     refine: Refinement | None = Field(
-        description="The method that adapts its labels to each image, unless something else is "
-        "asked for; null for none."
+        description="Method that adapts the labels to each image by default; null if there is none."
     )
     tta_views: int = Field(
-        description="How many views `tta` averages over; 1 where the model has learned from no "
-        "mirror images, which `segment` then refuses, and of other tasks.",
+        description="How many views `tta` averages over; 1 if the model has not learned from "
+        "mirror images (`segment` then refuses `tta`), and for other tasks.",
         examples=[2],
     )
-    size_bytes: int = Field(description="Size of the weights' file.")
+    size_bytes: int = Field(description="Size of the file of the weights.")
     ensemble: bool = Field(
         default=False,
         description="Whether it averages several networks; a training cannot start from these.",
     )
     warnings: list[str] = Field(
-        default=[], description="Why newer versions do not answer.", examples=[[]]
+        default=[], description="Why newer versions are not served.", examples=[[]]
     )
 
     @classmethod
@@ -83,11 +83,11 @@ class ModelSummary(BaseModel):
 
 
 class ModelList(BaseModel):
-    """Of every model the version that answers."""
+    """All models, each in the version that is served."""
 
     models: list[ModelSummary]
     preloaded: list[str] = Field(
-        description="Models that are loaded at the start and so answer at once."
+        description="Models that are loaded when the service starts, and so answer without delay."
     )
 
 
@@ -97,7 +97,7 @@ class Layer(BaseModel):
     name: str = Field(examples=["primarycaps"])
     types: int = Field(description="Capsule types J.", examples=[2])
     atoms: int = Field(description="Atoms A of one capsule.", examples=[16])
-    stride: int = Field(description="Pixels of input per position.", examples=[2])
+    stride: int = Field(description="Input pixels per position.", examples=[2])
 
 
 class Weights(BaseModel):
@@ -118,20 +118,22 @@ class ModelDetail(ModelSummary):
     spacing_mm: tuple[float, float] | None
     preprocessing: str
     temperature: float | None = Field(
-        description="Of its probabilities, fitted on held-out images; null if they are the "
-        "network's own, and of a synthesis model."
+        description="Temperature of the probabilities, fitted on held-out images; null if they "
+        "are the network's own, and for synthesis models."
     )
     layers: list[Layer]
     reconstructs: bool = Field(
-        description="Whether images can be drawn from its class capsules, by `manipulate`."
+        description="Whether `manipulate` can reconstruct images from its class capsules."
     )
     weights: Weights
     precision: Precision = Field(
-        description="In which it segments: `fp32`, or `bf16`: convolutions in bfloat16. Set by the "
-        "operator."
+        description="Precision in which it segments: `fp32`, or `bf16` (convolutions in bfloat16). "
+        "Set by the operator."
     )
     versions: list[int]
-    candidates: list[int] = Field(description="Versions for which the bare name does not stand.")
+    candidates: list[int] = Field(
+        description="Versions that are available only as `name@version` until they are promoted."
+    )
 
     @classmethod
     def of_model(cls, model: Model, repository: ModelRepository) -> ModelDetail:
@@ -169,7 +171,7 @@ class ArchiveList(BaseModel):
 class Measures(BaseModel):
     """One label of a segmentation."""
 
-    label: int = Field(description="Its id in the label map.", examples=[2])
+    label: int = Field(description="Id in the label map.", examples=[2])
     name: str = Field(examples=["grey matter"])
     volume: float = Field(description="In the answer's `unit`.")
     fraction: float = Field(description="Share of the whole image, 0 to 1.")
@@ -181,9 +183,11 @@ class ClassScore(BaseModel):
     """One class of a classification."""
 
     name: str = Field(examples=["benign"])
-    probability: float = Field(description="Calibrated; of exclusive classes they add up to 1.")
-    length: float = Field(description="Length or activation of the class' capsule.")
-    pose: list[float] = Field(description="Its atoms; empty for a network without capsules.")
+    probability: float = Field(description="Calibrated; for exclusive classes, they add up to 1.")
+    length: float = Field(description="Length or activation of the class capsule.")
+    pose: list[float] = Field(
+        description="Atoms of the class capsule; empty for a network without capsules."
+    )
 
 
 class ClassificationNumbers(BaseModel):
@@ -192,7 +196,7 @@ class ClassificationNumbers(BaseModel):
     label: str = Field(description="The most probable class.", examples=["benign"])
     present: list[str] = Field(description="The classes that the image belongs to.")
     exclusive: bool = Field(description="Whether an image belongs to exactly one class.")
-    classes: list[ClassScore] = Field(description="By falling probability.")
+    classes: list[ClassScore] = Field(description="By decreasing probability.")
     warnings: list[str]
     provenance: dict[str, str | int | float]
 
@@ -211,18 +215,19 @@ class UncertaintyNumbers(BaseModel):
         "label differs from the most frequent one.",
     )
     members: float | None = Field(
-        default=None, description="The same of an ensemble's networks; null for a single network."
+        default=None,
+        description="The same for the networks of an ensemble; null for a single network.",
     )
 
 
 class SegmentationNumbers(BaseModel):
     """A segmentation as JSON."""
 
-    volumes: dict[str, float] = Field(description="Of each label but the background.")
-    unit: str = Field(description="Of volumes: `mm3`, or `pixels` for a picture.")
+    volumes: dict[str, float] = Field(description="Volume of each label except the background.")
+    unit: str = Field(description="Unit of the volumes: `mm3`, or `pixels` for a picture.")
     shape: list[int]
     warnings: list[str]
-    labels: list[Measures] = Field(description="All labels but the background.")
+    labels: list[Measures] = Field(description="All labels except the background.")
     uncertainty: UncertaintyNumbers
     provenance: dict[str, str | int | float]
 
@@ -236,12 +241,14 @@ class Problem(BaseModel):
     code: str = Field(description="Stable; scripts may rely on it.", examples=["unknown_label"])
     detail: str
     queue_length: int | None = Field(
-        default=None, description="Waiting requests, with `overloaded`."
+        default=None, description="With `overloaded`: how many requests are waiting."
     )
-    findings: list[dict[str, str]] | None = Field(default=None, description="With `data_not_fit`.")
+    findings: list[dict[str, str]] | None = Field(
+        default=None, description="With `data_not_fit`: what is wrong."
+    )
     series: list[dict[str, str]] | None = Field(
         default=None, description="With `several_series`: `uid` and `title` of each, up to 1000."
     )
     volumes: int | None = Field(
-        default=None, description="With `several_volumes`: how many; counted from 0."
+        default=None, description="With `several_volumes`: how many; `volume` counts from 0."
     )

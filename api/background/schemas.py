@@ -12,10 +12,10 @@ from api.schemas import TIMES
 
 
 class Steps(BaseModel):
-    """How far the network is: slices of a volume, or windows of what is larger than one pass."""
+    """Progress of the network: slices of a volume, or windows of a larger input."""
 
     done: int = Field(examples=[60])
-    total: int = Field(description="0 before the first report.", examples=[181])
+    total: int = Field(description="0 until the first report.", examples=[181])
 
 
 class InferenceJobView(BaseModel):
@@ -30,10 +30,10 @@ class InferenceJobView(BaseModel):
     finished: datetime | None
     position: int | None = Field(description="In the queue, from 1.", examples=[2])
     seconds_to_start: float | None = Field(description="Estimated.")
-    seconds_left: float | None = Field(description="Estimated, of a running job.")
+    seconds_left: float | None = Field(description="Estimated, for a running job.")
     progress: Steps
     formats: list[str] = Field(
-        description="Forms of the result; the first is the default.", examples=[["nifti", "npz"]]
+        description="Formats of the result; the first is the default.", examples=[["nifti", "npz"]]
     )
     result: str | None = Field(description="Path of the result, once the job has succeeded.")
     code: str | None = Field(description="Stable code of the failure.")

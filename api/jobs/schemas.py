@@ -18,7 +18,7 @@ class JobView(BaseModel):
     id: str = Field(examples=["5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910"])
     state: State
     task: str = Field(examples=["segmentation"])
-    name: str = Field(description="Name of its model.", examples=["axons"])
+    name: str = Field(description="Name of the new model.", examples=["axons"])
     options: Options
     created: datetime
     started: datetime | None = Field(description="Time of the last start.")
@@ -27,8 +27,8 @@ class JobView(BaseModel):
     seconds_to_start: float | None = Field(description="Estimated.")
     seconds_left: float | None = Field(description="Estimated.")
     progress: dict[str, Any] = Field(
-        description="Epoch, epochs, step, steps, loss and score, as far as known; before the "
-        "first epoch and after the last one also phase, of which step and steps are then.",
+        description="Epoch, epochs, step, steps, loss and score, as far as they are known. Before "
+        "the first epoch and after the last, also the phase, to which step and steps then refer.",
         examples=[{"epoch": 3, "epochs": 10, "step": 240, "steps": 1000, "loss": 0.21}],
     )
     scores: list[dict[str, Any]] = Field(description="Scores of each epoch on held-out data.")
@@ -36,10 +36,10 @@ class JobView(BaseModel):
     report: bool = Field(description="Whether there is a report.")
     model: str | None = Field(description="name@version, once it is published.")
     candidate: bool = Field(
-        description="Whether its model answers under name@version alone, until it is promoted."
+        description="Whether its model is available only as name@version until it is promoted."
     )
     findings: list[dict[str, str]] = Field(
-        description="What the check of its uploaded data found, until it is finished.",
+        description="Findings of the check of the uploaded data, until the job has finished.",
         examples=[
             [
                 {
@@ -86,11 +86,11 @@ class JobList(BaseModel):
     jobs: list[JobView]
     data_sets: list[str] = Field(examples=[["mni152"]])
     data_sets_by_task: dict[str, list[str]] = Field(
-        description="Those of `data_sets` that each task can name.",
+        description="The `data_sets` that are available for each task.",
         examples=[{"segmentation": ["mni152"], "classification": []}],
     )
     networks: dict[str, tuple[str, ...]] = Field(
-        description="Networks that each task can train, its default first.",
+        description="The networks that each task can train, the default first.",
         examples=[{"segmentation": ["convcaps", "segcaps", "unet"]}],
     )
 

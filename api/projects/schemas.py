@@ -16,7 +16,7 @@ _ID = "5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910"
 
 
 class Scored(BaseModel):
-    """How many images have the scores of the present model."""
+    """How many images have scores of the current model."""
 
     scored: int
     total: int
@@ -27,7 +27,7 @@ class ProjectView(BaseModel):
 
     id: str = Field(examples=[_ID])
     name: str = Field(examples=["axons"])
-    model: str = Field(description="The present model.", examples=["axons-5f0c1e0a@2"])
+    model: str = Field(description="The current model.", examples=["axons-5f0c1e0a@2"])
     start_model: str = Field(examples=["axon-segmentation@1"])
     trained_model: str = Field(
         description="The name under which rounds publish models.", examples=["axons-5f0c1e0a"]
@@ -35,14 +35,14 @@ class ProjectView(BaseModel):
     labels: dict[str, str] = Field(description="Id -> name.", examples=[{"1": "axon"}])
     colors: dict[str, tuple[int, int, int]] = Field(description="Id -> red, green, blue.")
     ignore_label: int | None = Field(
-        description="Id in label maps of what is not labelled; null: all is labelled."
+        description="Id of unlabelled pixels or voxels in the label maps; null if there are none."
     )
     created: datetime
-    counts: dict[State, int] = Field(description="Images by state.")
-    bytes: int = Field(description="Of all images and label maps.")
+    counts: dict[State, int] = Field(description="Number of images by state.")
+    bytes: int = Field(description="Size of all images and label maps.")
     scoring: Scored
     rounds: int
-    job: str | None = Field(description="The training job of a round that is not finished.")
+    job: str | None = Field(description="The training job of the round in progress.")
 
     @classmethod
     def of(cls, project: Project, store: ProjectStore) -> ProjectView:
@@ -70,7 +70,7 @@ class ProjectView(BaseModel):
 
 
 class ProjectList(BaseModel):
-    """Some projects, the newest first."""
+    """A page of projects, newest first."""
 
     projects: list[ProjectView]
     next: str | None = Field(description="Give it as `after` for the next ones.")
@@ -82,19 +82,19 @@ class ImageView(BaseModel):
     id: str = Field(examples=[_ID])
     name: str = Field(examples=["scan-01.nii.gz"])
     state: State
-    version: int = Field(description="Of the present label map; 0: none.")
-    author: str | None = Field(description="Of the present label map; null: a model.")
+    version: int = Field(description="Version of the current label map; 0 if there is none.")
+    author: str | None = Field(description="Author of the current label map; null for a model.")
     uncertainty: float | None = Field(description="0 to 1; null until it is computed.")
     format: str = Field(examples=["nifti"])
     shape: list[int]
-    channels: int = Field(description="3 of a picture: its colours.")
-    spacing: list[float] | None = Field(description="Millimetres; null: a picture.")
+    channels: int = Field(description="Number of channels; 3 for the colours of a picture.")
+    spacing: list[float] | None = Field(description="In millimetres; null for a picture.")
     patient: str | None = Field(
-        description="Whose image it is, as its sender said.", examples=["p01"]
+        description="Name of the patient, as the sender gave it.", examples=["p01"]
     )
-    held_out: bool = Field(description="Whether it is never trained on.")
-    held_by: str | None = Field(description="Who was given it as the next one to correct.")
-    warnings: list[str] = Field(description="What was doubtful when its file was read.")
+    held_out: bool = Field(description="Whether the image is never trained on.")
+    held_by: str | None = Field(description="Who was given the image as the next one to correct.")
+    warnings: list[str] = Field(description="Warnings from reading its file.")
     created: datetime
 
     @classmethod
@@ -132,7 +132,7 @@ class Added(BaseModel):
 
 
 class ImageList(BaseModel):
-    """Some images, the oldest first."""
+    """A page of images, oldest first."""
 
     images: list[ImageView]
     next: str | None = Field(description="Give it as `after` for the next ones.")
@@ -142,7 +142,7 @@ class NextImage(BaseModel):
     """The image to correct next."""
 
     image: ImageView
-    strategy: Strategy = Field(description="How it was chosen; at random without scores.")
+    strategy: Strategy = Field(description="How it was chosen; at random if there are no scores.")
 
 
 class LabelView(BaseModel):
@@ -150,15 +150,15 @@ class LabelView(BaseModel):
 
     version: int
     kind: Kind
-    author: str | None = Field(description="Who made it; null: a model.")
+    author: str | None = Field(description="Who made it; null for a model.")
     model: str | None = Field(description="The model that made it, as name@version.")
     created: datetime
-    parent: int | None = Field(description="The version that it followed.")
+    parent: int | None = Field(description="The previous version.")
     changed: float | None = Field(
-        description="Share of voxels that differ from the parent, of those labelled in both."
+        description="Share of the voxels labelled in both that differ from the parent version."
     )
-    sha256: str = Field(description="Of the file as it is kept.")
-    warnings: list[str] = Field(description="What is doubtful about a prediction.")
+    sha256: str = Field(description="Hash of the file as it is stored.")
+    warnings: list[str] = Field(description="Warnings from a prediction.")
 
     @classmethod
     def of(cls, label: LabelVersion) -> LabelView:
@@ -169,7 +169,7 @@ class LabelView(BaseModel):
 
 
 class LabelList(BaseModel):
-    """Some versions of a label map, the oldest first."""
+    """A page of versions of a label map, oldest first."""
 
     versions: list[LabelView]
     next: str | None = Field(description="Give it as `after` for the next ones.")
@@ -179,7 +179,9 @@ class DiceView(BaseModel):
     """Dice over the held-out images."""
 
     mean: float
-    low: float | None = Field(description="Of the 95 % interval; null for fewer than 2 images.")
+    low: float | None = Field(
+        description="Of the 95 % confidence interval; null for fewer than 2 images."
+    )
     high: float | None
 
 
@@ -191,18 +193,19 @@ class RoundView(BaseModel):
     state: RoundState
     created: datetime
     base: str = Field(description="The model that it started from.")
-    corrected: int = Field(description="Corrected images when it began.")
+    corrected: int = Field(description="Number of corrected images at its start.")
     trained_on: int
     held_out: int
     model: str | None = Field(description="The new model, once it is published.")
     accepted: bool | None = Field(description="Whether it became the project's model.")
     message: str | None
     dice: dict[str, DiceView] | None = Field(
-        description="Of the new model on the held-out images, by label, and their `mean`."
+        description="Dice of the new model on held-out images: per label, and their `mean`."
     )
-    before: dict[str, DiceView] | None = Field(description="The same of `base`.")
+    before: dict[str, DiceView] | None = Field(description="The same for `base`.")
     changed: float | None = Field(
-        description="Mean share of voxels that people changed in predictions since the last round."
+        description="Mean share of the voxels of predictions that people changed since the "
+        "previous round."
     )
 
     @classmethod

@@ -12,5 +12,5 @@ router = APIRouter(prefix="/v1/archives", tags=["archives"])
 
 @router.get("", summary="The archives that requests may name")
 async def list_archives(engine: EngineDependency) -> ArchiveList:
-    """Their names alone; the settings of the service say where they are."""
+    """Only their names; the settings of the service say where they are."""
     return ArchiveList(archives=engine.archives.names)

@@ -26,7 +26,7 @@ _ASYNC = "async"
 
 Async = Annotated[
     Literal["", "1", "true", "0", "false"] | None,
-    Query(alias=_ASYNC, description="As `Prefer: respond-async`: 202 and a job."),
+    Query(alias=_ASYNC, description="The same as `Prefer: respond-async`: 202 and a job."),
 ]
 Prefer = Annotated[
     str | None,

@@ -42,13 +42,14 @@ async def classify(
     slice: SliceIndex = None,
     region: RegionText = None,
 ) -> Response:
-    """As JSON: probability, capsule length and pose of each class, the most probable first.
+    """As JSON: probability, capsule length and pose of each class, the most probable class first.
 
-    As npz, what the network computes on the way: `input` `[C, H, W]`, `convolution/kernels`
-    `[O, C, h, w]` and `convolution/maps` `[O, H, W]` of the first convolution, per layer
-    `[J, A, H, W]` and `lengths/<layer>` `[J, H, W]` (of matrix capsules their activations), and
-    `couplings/<layer>` `[T, I, J, H, W]` of the layer below the class capsules, for each routing
-    iteration T.
+    As npz: what the network computes on the way, namely `input` `[C, H, W]`; kernels
+    (`convolution/kernels` `[O, C, h, w]`) and maps (`convolution/maps` `[O, H, W]`) of the first
+    convolution; for each layer, its capsules `[J, A, H, W]` and their lengths (`lengths/<layer>`
+    `[J, H, W]`; for matrix capsules, their activations); and, for the layer below the class
+    capsules, the coupling coefficients of each routing iteration T (`couplings/<layer>`
+    `[T, I, J, H, W]`).
     """
     form = asked.form_of(["json", "npz"])  # before anything is read
     loaded = await engine.load(model)

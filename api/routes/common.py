@@ -145,18 +145,20 @@ Accept = Annotated[str | None, Header(include_in_schema=False)]
 #: What a part with an image may hold.
 IMAGE_FILES = (
     "NIfTI, NRRD, MetaImage, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF, BMP or npy, or "
-    "a zip of one such file, or of a header and its voxels, as .mhd and .raw. "
+    "a zip of one such file, or of a header and its voxels, such as .mhd and .raw. "
     "Several parts are the channels of one image, in the model's order."
 )
 LabelsFile = Annotated[
     UploadFile, File(description="NIfTI, NRRD, MetaImage, PNG, TIFF, BMP or npy label map.")
 ]
-SliceIndex = Annotated[int | None, Form(description="Slice of a volume; default: the middle.")]
+SliceIndex = Annotated[
+    int | None, Form(description="Slice of a volume; by default the middle one.")
+]
 RegionText = Annotated[
     str | None,
     Form(
         max_length=100,
-        description="Only this part of the slice, as a picture of its own: "
+        description="Use only this part of the slice, as a picture of its own: "
         "row,column,height,width in pixels.",
     ),
 ]
@@ -164,12 +166,12 @@ Seed = Annotated[int, Form(ge=0, le=LARGEST_SEED)]
 
 SeriesUID = Annotated[
     str | None,
-    Query(max_length=64, description="Series Instance UID, of a zip that holds several series."),
+    Query(max_length=64, description="Series Instance UID, if a zip holds several series."),
 ]
 VolumeIndex = Annotated[
     int | None,
-    Query(ge=0, description="Of a DICOM series with several volumes (echoes, time points), of a "
-          "4-D NIfTI, of a cine or a stack of pictures: which one, from 0."),
+    Query(ge=0, description="Number, from 0, of a volume of a DICOM series (echo, time point) or "
+          "of a 4-D NIfTI, of a frame of a cine, or of a picture of a stack."),
 ]  # fmt: skip
 
 

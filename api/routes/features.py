@@ -43,14 +43,15 @@ async def features(
     source: OptionalSource,
     choice: ChoiceDependency,
     labels: Annotated[UploadFile | None, File(description="For synthesis models.")] = None,
-    layer: Annotated[str | None, Form(description="Only this layer.")] = None,
+    layer: Annotated[str | None, Form(description="Return only this layer.")] = None,
     slice: SliceIndex = None,
     region: RegionText = None,
     seed: Seed = 0,
     row: Annotated[int | None, Form(description="With column and layer: one pixel.")] = None,
     column: Annotated[int | None, Form()] = None,
 ) -> Response:
-    """As npz: per layer `[J, A, H, W]`, and `lengths/<layer>` `[J, H, W]`.
+    """As npz: the capsules of each layer, `[J, A, H, W]`, and their lengths, `lengths/<layer>`
+    `[J, H, W]`.
 
     As PNG: a contact sheet of the lengths; as JSON: statistics, or at `row` and `column` the pose
     vectors of `layer` there and their coupling coefficients to the layer above.

@@ -38,7 +38,7 @@ router = APIRouter(prefix="/v1/images", tags=["images"])
 
 _GZIP = b"\x1f\x8b"
 #: What the parameter `channel` of an image is.
-CHANNEL = "Only this channel, counted from 0."
+CHANNEL = "Return only this channel, counted from 0."
 #: Percentile of the intensities that is white in a PNG.
 _WHITE = 99.5
 
@@ -58,27 +58,28 @@ async def convert(
         Form(description="Intensities or label ids."),
     ] = "image",
     plane: Annotated[Plane, Form(description="Plane of the slices.")] = "axial",
-    slice: Annotated[int | None, Form(description="Only this slice.")] = None,
+    slice: Annotated[int | None, Form(description="Return only this slice.")] = None,
     model: Annotated[
         str | None,
         Form(
-            description="Model whose colours a PNG of labels uses; for one that takes colour, an "
-            "image keeps its own; one of a spacing has a single slice cut in `plane`, too."
+            description="Model whose colours a PNG of labels uses. If the model takes colour "
+            "images, an image keeps its colours; if it has a spacing, a volume of a single slice "
+            "is cut in `plane`, too."
         ),
     ] = None,
     channel: Annotated[int | None, Form(description=CHANNEL)] = None,
     colour: Annotated[
-        bool, Form(description="A picture keeps its colours, as for a model that takes colour.")
+        bool, Form(description="Keep the colours of a picture, as for a model that takes colour.")
     ] = False,
     format: Format = None,
     accept: Accept = None,
 ) -> Response:
-    """The decoded image with its geometry, as the models get it; colour becomes grey, and of
-    several channels the first is taken, unless `channel` or `colour` says otherwise.
+    """The decoded image with its geometry, as the models receive it. Colours become grey, and only
+    the first of several channels is returned, unless `channel` or `colour` says otherwise.
 
     As PNG: one slice, by default the middle one, with 8-bit intensities or label ids. Headers give
-    the number of slices in `plane`, which is 1 for a volume of a single slice, whether the
-    source has a geometry, how many channels it has, and whether they are colours.
+    the number of slices in `plane` (1 for a volume of a single slice), whether the source has a
+    geometry, how many channels it has, and whether they are colours.
     """
     form = negotiate(format, accept, ["nifti", "nrrd", "metaimage", "png"])
     content = await read_upload(image)
@@ -114,14 +115,14 @@ class ImageFiles(BaseModel):
     """The files that form an image."""
 
     label: str = Field(
-        description="Tells a series from the others of its folder; nothing of the patient.",
+        description="Distinguishes the series of a folder; says nothing about the patient.",
         examples=["series3"],
     )
     files: list[str] = Field(description="Their names in the zip.", examples=[["a/1.dcm"]])
 
 
 class LeftOut(BaseModel):
-    """A DICOM file that is no image."""
+    """A DICOM file that is not an image."""
 
     file: str = Field(description="Its name in the zip.", examples=["DICOMDIR"])
     reason: str = Field(examples=["DICOM without a picture"])
@@ -136,21 +137,21 @@ class ImagesOfFiles(BaseModel):
 
 @router.post(
     "/series",
-    summary="Which DICOM files form an image together",
+    summary="Group DICOM files into images",
     responses=problems(400, 413, 415, 422, 503, 504),
 )
 async def series(
     archive: Annotated[
         UploadFile,
         File(
-            description="A zip of DICOM files; of each the first 16 KiB are nearly always enough."
+            description="A zip of DICOM files; the first 16 KiB of each are nearly always enough."
         ),
     ],
     engine: EngineDependency,
 ) -> ImagesOfFiles:
-    """The files of a series in a folder are one image, as a zip of them is to the other routes. A
-    file whose picture has no position is an image by itself, and so is one that cannot be read.
-    Files of other formats are not listed.
+    """The files of a series in one folder form one image, as the other routes read a zip of them. A
+    file whose picture has no position is an image by itself, as is a file that cannot be read.
+    Files in other formats are not listed.
     """
     found = await engine.files_of_images(await read_upload(archive))
     return ImagesOfFiles(

@@ -46,12 +46,12 @@ JobDependency = Annotated[InferenceJob, Depends(job_of)]
 async def begun(
     jobs: JobsDependency,
     idempotency_key: Annotated[
-        str, Header(min_length=1, max_length=200, description="Of the request that began the job.")
+        str, Header(min_length=1, max_length=200, description="Key of the request for the job.")
     ],
 ) -> InferenceJobView:
-    """The job that a request with this `Idempotency-Key` has begun: for a client that lost its 202.
+    """The job that a request with this `Idempotency-Key` started, for clients that lost the 202.
 
-    While the service still reads that request, 409 `not_finished`.
+    While the service is still reading that request, the answer is 409 `not_finished`.
     """
     job = jobs.begun_by(idempotency_key)
     note(job=job.id)
@@ -60,7 +60,7 @@ async def begun(
 
 @router.get("/{job}", summary="One inference job", responses=problems(404, 422))
 async def show(job: JobDependency, jobs: JobsDependency) -> InferenceJobView:
-    """State, position in the queue, progress, time left. Other keys' jobs are not found."""
+    """State, position in the queue, progress, time left. Jobs of other keys are not found."""
     return InferenceJobView.of(job, jobs)
 
 
@@ -78,10 +78,10 @@ async def show(job: JobDependency, jobs: JobsDependency) -> InferenceJobView:
 async def result(
     job: JobDependency, engine: EngineDependency, format: Format = None, accept: Accept = None
 ) -> Response:
-    """What the request would have been answered at once, in any of its forms.
+    """What the request would have returned directly, in any of its formats.
 
-    The result stays until the job is deleted, or `CAPS_MED_INFERENCE_JOB_KEEP_SECONDS` have passed.
-    Of a failed job, its problem.
+    The result is kept until the job is deleted or `CAPS_MED_INFERENCE_JOB_KEEP_SECONDS` have
+    passed. For a failed job, the answer is its problem document.
     """
     if job.state == "failed":
         return JSONResponse(job.problem, int(job.problem["status"]), media_type=MEDIA_TYPE)
@@ -93,10 +93,10 @@ async def result(
     return await engine.run("encode", lambda: job.encoded(form))
 
 
-@router.delete("/{job}", summary="Cancel an inference job, and forget its result",
+@router.delete("/{job}", summary="Cancel an inference job and delete its result",
                status_code=204, responses=problems(404, 422))  # fmt: skip
 async def forget(job: JobDependency, jobs: JobsDependency) -> None:
-    """A running job ends before its next pass."""
+    """A running job stops before its next pass through the network."""
     jobs.forget(job)
 
 
@@ -104,7 +104,7 @@ async def forget(job: JobDependency, jobs: JobsDependency) -> None:
     "/{job}/events",
     summary="Follow an inference job",
     response_class=StreamingResponse,
-    responses={200: {**STREAM, "description": "Events job, and end."}, **problems(404, 422)},
+    responses={200: {**STREAM, "description": "Events `job` and `end`."}, **problems(404, 422)},
 )
 async def follow(
     job: JobDependency, jobs: JobsDependency, engine: EngineDependency

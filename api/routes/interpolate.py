@@ -55,21 +55,21 @@ async def interpolate(
     to_seed: Seed = 1,
     steps: Annotated[int, Form(ge=2, description="Number of images, both ends included.")] = 9,
     features: Annotated[
-        bool, Form(description="Include the last layer's capsules; only png and npz.")
+        bool, Form(description="Include the last layer's capsules; only for png and npz.")
     ] = False,
     slice: Annotated[
         int | None,
-        Form(description="Only this slice of a volume; default: as PNG the middle one, else all."),
+        Form(description="Only this slice; by default the middle one for a PNG, otherwise all."),
     ] = None,
 ) -> Response:
-    """A zip of images in the label map's own format; as PNG, one picture of them side by side.
+    """A zip of images in the label map's own format; as PNG, all images side by side.
 
-    The first and the last image are those that the two seeds synthesize; the noise between them
-    moves along a great circle. With `features`, the PNG has rows below: the lengths of
-    the last layer's capsules and the three of their atoms that change most; the npz has all.
+    The first and the last image are those of the two seeds; between them, the noise vector moves
+    along a great circle. With `features`, the PNG has further rows: the lengths of the last layer's
+    capsules, and the three of their atoms that change most; the npz has all atoms.
 
-    Of a volume the PNG shows one slice, and no other is computed; the other forms have all slices,
-    or the one that `slice` names.
+    For a volume, the PNG shows one slice, and no other slice is computed; the other formats contain
+    all slices, or only `slice`.
     """
     if steps > engine.settings.max_images:
         raise InvalidParameter(f"steps={steps}: at most {engine.settings.max_images} at once")

@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 @router.post(
     "/{model}/manipulate",
-    summary="Shift an atom, see the reconstruction change",
+    summary="Shift an atom and reconstruct the image",
     response_class=Response,
     responses={**answers("npz", "png", "json"), **problems(502), **ACCEPTED},
 )
@@ -50,10 +50,10 @@ async def manipulate(
         Form(
             max_length=1000,
             description="Capsule type of the last layer: its number, from 0, or the name of its "
-            "label; by default 0, of a classification model the class that it answers.",
+            "label; by default 0, or the predicted class of a classification model.",
         ),
     ] = None,
-    atom: Annotated[int | None, Form(ge=0, description="By default 0.")] = None,
+    atom: Annotated[int | None, Form(ge=0, description="Number of the atom; by default 0.")] = None,
     deltas: Annotated[
         str | None,
         Form(
@@ -66,8 +66,8 @@ async def manipulate(
         str | None,
         Form(
             max_length=LONGEST_POSES,
-            description="Of classification models, instead of image, slice, region, atom and "
-            "deltas: all atoms of `capsule`, separated by commas; several poses by semicolons.",
+            description="For classification models, instead of image, slice, region, atom and "
+            "deltas: all atoms of `capsule`, separated by commas; separate poses by semicolons.",
         ),
     ] = None,
     slice: SliceIndex = None,
@@ -76,8 +76,8 @@ async def manipulate(
     """As npz: `reconstructions` `[N, C, H, W]` and `original` `[C, H, W]`.
 
     As PNG: the reconstructions side by side; as JSON: how much each differs from the original.
-    With `poses`: one reconstruction of each, as npz or PNG. They need no image, so that a slider
-    can be followed.
+    With `poses`: the reconstruction of each pose, as npz or PNG. No image is needed, so this is
+    fast enough to follow a slider.
     """
     chosen = int(capsule) if capsule is not None and _NUMBER.fullmatch(capsule) else capsule
     if poses is not None:

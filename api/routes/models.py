@@ -10,9 +10,9 @@ from api.schemas import ModelDetail, ModelList, ModelSummary
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
-@router.get("", summary="The version of every model that answers")
+@router.get("", summary="All models, each in the version that is served")
 async def list_models(engine: EngineDependency) -> ModelList:
-    """Names, tasks, labels and scores; `warnings` if a newer version cannot be served."""
+    """Names, tasks, labels and scores; `warnings` if newer versions cannot be served."""
     found = [ModelSummary.of(bundle, warnings) for bundle, warnings in await engine.listed()]
     preloaded = [reference.partition("@")[0] for reference in engine.settings.preload]
     return ModelList(models=found, preloaded=preloaded)
@@ -26,10 +26,10 @@ async def show_model(model: str, engine: EngineDependency) -> ModelDetail:
     return ModelDetail.of_model(loaded, engine.repository)
 
 
-@router.put("/{model}/promoted", summary="Let a model's name stand for this version",
+@router.put("/{model}/promoted", summary="Promote a version: the model's name then stands for it",
             responses=problems(404, 422, 503, 507))  # fmt: skip
 async def promote(model: str, engine: EngineDependency) -> ModelSummary:
-    """`model` is `name@version`: a candidate, or an earlier version. Newer ones become candidates,
-    which answer under `name@version` alone. Needs the scope `admin`.
+    """`model` is `name@version`: a candidate or an earlier version. Newer versions become
+    candidates, which are available only as `name@version`. Requires the scope `admin`.
     """
     return ModelSummary.of(await engine.promote(model))

@@ -34,7 +34,7 @@ router = APIRouter(prefix="/v1/projects/{project}/images", tags=["projects"])
 
 SliceNumber = Annotated[
     int | None,
-    Query(ge=0, description="Only this slice, of a volume; of a PNG by default the middle one."),
+    Query(ge=0, description="Only this slice of a volume; for a PNG, by default the middle one."),
 ]
 PlaneName = Annotated[Plane, Query(description="Plane of the slices.")]
 
@@ -51,13 +51,13 @@ async def add(
     author: Author,
     choice: ChoiceDependency,
     images: Annotated[
-        list[UploadFile], File(description="A volume or picture each; a DICOM series as a zip.")
+        list[UploadFile], File(description="A volume or picture per file; a DICOM series as a zip.")
     ],
     labels: Annotated[
         list[UploadFile] | None,
         File(
-            description="Label maps of some of them, called like their images (a.seg.nrrd like "
-            "a.nrrd, a.png also like a_0000.png): these count as corrected."
+            description="Label maps of some of them, named like their images (a.seg.nrrd for "
+            "a.nrrd, a.png for a.png or a_0000.png); they count as corrected."
         ),
     ] = None,
     patient: Annotated[
@@ -65,12 +65,14 @@ async def add(
         Form(
             max_length=64,
             pattern=ONE_LINE,
-            description="Whose images all of these are, in any words, such as a pseudonym: images "
-            "of one patient are held out together.",
+            description="The patient of all these images, in any words, such as a pseudonym: the "
+            "images of a patient are held out together.",
         ),
     ] = None,
 ) -> Added:
-    """All are added, or none. DICOM is kept as NIfTI, a picture as PNG or npy, without its tags."""
+    """Either all are added, or none. DICOM volumes are stored as NIfTI and pictures as PNG or npy,
+    without their tags.
+    """
     given = [await _read(upload) for upload in images]
     maps = [await _read(upload) for upload in labels or ()]
     whose = (patient or "").strip() or None
@@ -95,7 +97,7 @@ async def list_images(
     after: After = None,
     limit: Limit = 50,
 ) -> ImageList:
-    """In the order of arrival, some at a time; `next` leads to more."""
+    """In the order of arrival, in pages; `next` leads to the next page."""
     listed = await to_thread.run_sync(
         projects.store.images, project.id, state, int(after or 0), limit
     )
@@ -105,11 +107,11 @@ async def list_images(
 
 @router.get(
     "/{image}",
-    summary="The file of an image, a slice of it, or what is known of it",
+    summary="The file of an image, a slice of it, or its document",
     response_class=Response,
     responses={
         **answers("nifti", "png", "json", numbers=ImageView),
-        304: {"description": "As known."},
+        304: {"description": "Unchanged."},
     },
 )
 async def show(
@@ -119,8 +121,8 @@ async def show(
     format: Annotated[
         Literal["nifti", "png", "json"] | None,
         Query(
-            description="json: the document; png: one slice; default: the file as it is, or of a "
-            "volume `slice` in its format."
+            description="json: the document; png: one slice; by default the file as stored, or "
+            "only its `slice`, in the same format."
         ),
     ] = None,
     slice: SliceNumber = None,
@@ -128,9 +130,9 @@ async def show(
     channel: Annotated[int | None, Query(description=CHANNEL)] = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """The file is that of the upload; volumes of other formats than NIfTI and NRRD are NIfTI. Of
-    several channels, a slice or another format has the first, unless `channel` says otherwise; a
-    PNG of a picture has its colours. `channel` of a picture is a PNG by default.
+    """The file is that of the upload; volumes in formats other than NIfTI and NRRD become NIfTI. A
+    slice or another format contains only the first channel, unless `channel` names another; a PNG
+    of a picture keeps its colours. With `channel`, a picture is a PNG by default.
     """
     if format == "json":
         return JSONResponse(ImageView.of(image).model_dump(mode="json"))
@@ -169,5 +171,5 @@ def _tag(image: Image) -> str:
 
 @router.delete("/{image}", summary="Delete an image", status_code=204, responses=problems(404, 422))
 async def delete(image: ImageDependency, projects: ProjectsDependency) -> None:
-    """With all versions of its label map."""
+    """Also deletes all versions of its label map."""
     await to_thread.run_sync(projects.delete_image, image)

@@ -47,14 +47,14 @@ _BODY = {"schema": {"type": "string", "format": "binary"}}
     summary="Predict the label map of an image",
     response_model=LabelView,
     responses={
-        200: {"model": LabelView, "description": "The present model has predicted it already."},
+        200: {"model": LabelView, "description": "The current model has already predicted it."},
         **problems(404, 409, 412, 413, 422, 503, 504, 507),
     },
 )
 async def predict(
     project: ProjectDependency, image: ImageDependency, projects: ProjectsDependency
 ) -> Response:
-    """By the project's present model. What a person made is never replaced."""
+    """With the project's current model. A label map that a person made is never replaced."""
     label, new = await projects.annotations.predict(project, image)
     return _view(label, 201 if new else 200)
 
@@ -65,21 +65,23 @@ async def predict(
     response_class=Response,
     responses={
         **answers("nifti", "png", "nrrd", "metaimage", "tiff", "npy"),
-        304: {"description": "As known."},
+        304: {"description": "Unchanged."},
     },
 )
 async def show(
     image: ImageDependency,
     projects: ProjectsDependency,
     engine: EngineDependency,
-    version: Annotated[int | None, Query(ge=1, le=2**31, description="Default: present.")] = None,
+    version: Annotated[
+        int | None, Query(ge=1, le=2**31, description="By default the newest.")
+    ] = None,
     format: Format = None,
     slice: SliceNumber = None,
     plane: PlaneName = "axial",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """NIfTI of a volume, palette PNG of a picture; with `slice` that slice, in its place. Send its
-    `ETag` as `If-Match` to replace it.
+    """NIfTI for a volume, palette PNG for a picture; with `slice`, only that slice, in its place.
+    To replace the label map, send its `ETag` as `If-Match`.
     """
     label = await to_thread.run_sync(projects.annotations.label, image, version)
     headers = {"ETag": _tag(label), "Caps-Med-Label-Kind": label.kind}
@@ -104,7 +106,7 @@ async def show(
     summary="Save a corrected label map",
     response_model=LabelView,
     responses={
-        201: {"model": LabelView, "description": "The first one of this image."},
+        201: {"model": LabelView, "description": "The first label map of this image."},
         **problems(404, 412, 413, 415, 422, 428, 503, 507),
     },
     openapi_extra={
@@ -123,7 +125,7 @@ async def save(
     """The body is the file itself, in any format of label maps, on the voxels of the image.
 
     `If-Match` names the version that was corrected; `If-None-Match: *` says that there is none yet.
-    If another one was saved meanwhile, the answer is 412, and nothing is lost.
+    If another version was saved in the meantime, the answer is 412, and nothing is lost.
     """
     parent = await to_thread.run_sync(lambda: _parent(projects, image, if_match, if_none_match))
     content = await request.body()
@@ -164,7 +166,7 @@ def _parent(
 async def versions(
     image: ImageDependency, projects: ProjectsDependency, after: After = None, limit: Limit = 50
 ) -> LabelList:
-    """The oldest first, each with its author and its parent version."""
+    """Oldest first, each with its author and its parent version."""
     found = await to_thread.run_sync(projects.store.labels, image.id, int(after or 0), limit)
     last = str(found[-1].version) if len(found) == limit else None
     return LabelList(versions=[LabelView.of(label) for label in found], next=last)

@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/projects/{project}", tags=["projects"])
 @router.post(
     "/learn",
     status_code=202,
-    summary="Train the project's model on what was corrected",
+    summary="Train the project's model on the corrected images",
     responses=problems(400, 404, 409, 413, 415, 422, 503, 507),
 )
 async def learn(
@@ -36,9 +36,9 @@ async def learn(
     crop: Annotated[int | None, Form(ge=64, le=1024, multiple_of=8)] = None,
     learning_rate: Annotated[float | None, Form(ge=1e-7, le=1)] = None,
 ) -> RoundView:
-    """A training job that starts from the present model. The first round chooses the images that
-    are held out for good; on these the new model is compared with the one before, and takes its
-    place unless it is worse. See `/v1/training-jobs/{job}` for its progress.
+    """Starts a training job from the current model. The first round chooses the images that are
+    held out permanently; on these, the new model is compared with the previous one and replaces it
+    unless it is worse. See `/v1/training-jobs/{job}` for its progress.
     """
     options = {
         "epochs": epochs,
@@ -55,7 +55,7 @@ async def learn(
 
 @router.get("/rounds", summary="How the project's model has improved", responses=problems(404, 422))
 async def rounds(project: ProjectDependency, projects: ProjectsDependency) -> RoundList:
-    """Held-out Dice and how much people had to change, round by round."""
+    """Dice on held-out images and how much people had to change, round by round."""
     found = await to_thread.run_sync(projects.store.rounds, project.id)
     return RoundList(rounds=[RoundView.of(one) for one in found])
 
@@ -81,12 +81,12 @@ async def export(
     layout: Annotated[
         Layout,
         Query(
-            description="nnunet: imagesTr, labelsTr, dataset.json; pairs: images, labels, and the "
-            "files as they are."
+            description="nnunet: imagesTr, labelsTr and dataset.json; pairs: the files as they "
+            "are, in images and labels."
         ),
     ] = "nnunet",
 ) -> StreamingResponse:
-    """Streamed; `caps-med data check` knows both layouts."""
+    """A streamed zip; `caps-med data check` reads both layouts."""
     await to_thread.run_sync(check_exportable, projects.store, project, layout)
     pieces = archive(projects, engine, project, layout)
     name = f"{project.trained_name}.zip"

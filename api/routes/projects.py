@@ -28,7 +28,7 @@ Identity = Annotated[str, Path(pattern=_IDENTITY)]
 #: Images that one request can pass over.
 _MOST_SKIPPED = 200
 After = Annotated[
-    str | None, Query(pattern="^[0-9]{1,18}$", description="`next` of the answer before.")
+    str | None, Query(pattern="^[0-9]{1,18}$", description="`next` of the previous answer.")
 ]
 Limit = Annotated[int, Query(ge=1, le=200)]
 #: Who corrects.
@@ -38,7 +38,7 @@ AuthorName = Annotated[
         min_length=1,
         max_length=64,
         pattern=ONE_LINE,
-        description="Who corrects; by default the key's name.",
+        description="Person who corrects; by default the key's name.",
     ),
 ]
 
@@ -113,7 +113,7 @@ Author = Annotated[str, Depends(author_of)]
 @router.post(
     "",
     status_code=201,
-    summary="Begin a project",
+    summary="Create a project",
     responses=problems(400, 404, 413, 415, 422, 503, 507),
 )
 async def create(
@@ -127,11 +127,11 @@ async def create(
         Form(
             max_length=2000,
             pattern=ONE_LINE,
-            description="Other names of its labels: 1=axon,2=bouton.",
+            description="Other names for its labels, such as 1=axon,2=bouton.",
         ),
     ] = None,
     seed: Annotated[
-        int, Form(ge=0, le=LARGEST_SEED, description="Of the held-out part and the random order.")
+        int, Form(ge=0, le=LARGEST_SEED, description="For the held-out part and random order.")
     ] = 0,
     held_out: Annotated[
         float,
@@ -142,13 +142,13 @@ async def create(
         Form(
             ge=1,
             le=255,
-            description="Id in label maps of what is not labelled, where images are labelled in "
-            "part: it is neither learned nor scored.",
+            description="Id of unlabelled pixels or voxels in the label maps, if images are "
+            "labelled in part: they are neither learned nor scored.",
             examples=[2],
         ),
     ] = None,
 ) -> ProjectView:
-    """The project belongs to the key that creates it; only keys of the scope admin see others'."""
+    """The project belongs to the key that creates it; others need the scope `admin` to see it."""
     names = Interpretation.parse(None, [labels or ""], "").labels
     project = await projects.create(caller, name, model, names, seed, held_out, ignore_label)
     note(project=project.id)
@@ -156,14 +156,14 @@ async def create(
     return await to_thread.run_sync(ProjectView.of, project, projects.store)
 
 
-@router.get("", summary="The projects of a key, the newest first", responses=problems(422))
+@router.get("", summary="The projects of a key, newest first", responses=problems(422))
 async def list_projects(
     projects: ProjectsDependency,
     caller: CallerDependency,
     after: After = None,
     limit: Limit = 50,
 ) -> ProjectList:
-    """Some of them; `next` leads to more."""
+    """In pages; `next` leads to the next page."""
 
     def found() -> ProjectList:
         before = None if after is None else int(after)
@@ -185,7 +185,7 @@ async def show(project: ProjectDependency, projects: ProjectsDependency) -> Proj
     "/{project}", summary="Delete a project", status_code=204, responses=problems(404, 422)
 )
 async def delete(project: ProjectDependency, projects: ProjectsDependency) -> None:
-    """With its images and label maps; a running training is cancelled, published models stay."""
+    """Also deletes its images and label maps and cancels its training; published models stay."""
     await to_thread.run_sync(projects.delete, project)
 
 
@@ -193,7 +193,7 @@ async def delete(project: ProjectDependency, projects: ProjectsDependency) -> No
     "/{project}/next",
     summary="The image to correct next",
     response_model=NextImage,
-    responses={204: {"description": "None is left."}, **problems(404, 422)},
+    responses={204: {"description": "No images are left."}, **problems(404, 422)},
 )
 async def next_image(
     request: Request,
@@ -203,17 +203,17 @@ async def next_image(
     strategy: Annotated[
         Strategy,
         Query(
-            description="uncertainty: of which the model is least sure; diversity: whose capsule "
-            "poses are farthest from those of the corrected ones."
+            description="uncertainty: the image that the model is least sure of; diversity: the "
+            "one whose capsule poses are farthest from those of the corrected images."
         ),
     ] = "uncertainty",
     skip: Annotated[
         list[Annotated[str, StringConstraints(pattern=_IDENTITY)]] | None,
-        Query(max_length=_MOST_SKIPPED, description="Not this image; may be repeated."),
+        Query(max_length=_MOST_SKIPPED, description="Image to skip; may be repeated."),
     ] = None,
 ) -> NextImage | Response:
-    """For some minutes, or until it is saved, it is given to nobody else. Without scores yet, it is
-    chosen at random.
+    """For some minutes, or until it is saved, nobody else is given this image. As long as there are
+    no scores, it is chosen at random.
     """
     take = not is_head(request)
 

@@ -24,8 +24,10 @@ class SampleView(BaseModel):
     kind: str = Field(description="image or labels", examples=["image"])
     description: str
     file: str = Field(description="File name.", examples=["t1.nii.gz"])
-    model: str = Field(description="A model for it.", examples=["brain-t1-tissue"])
-    image_of: str | None = Field(description="Of a label map: the sample image that it labels.")
+    model: str = Field(
+        description="A model that can be applied to it.", examples=["brain-t1-tissue"]
+    )
+    image_of: str | None = Field(description="For a label map: the sample image that it labels.")
 
 
 class SampleList(BaseModel):

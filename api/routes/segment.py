@@ -65,15 +65,15 @@ async def segment(
     refine: Annotated[
         RefinementChoice | None,
         Form(
-            description="em: tell the labels apart by the image's own intensities, with the "
-            "network's probabilities as prior; none: do not. By default as the model's card says."
+            description="em: refine the labels by the image's own intensities, with the network's "
+            "probabilities as prior; none: keep them. By default as the model card says."
         ),
     ] = None,
     disagreement: Annotated[
         bool,
         Form(
-            description="Segment mirror images and with each network of an ensemble, too, and say "
-            "how far they disagree; the labels stay. Four times the work, or more."
+            description="Also segment mirror images, and with each network of an ensemble, and "
+            "report how far they disagree; the labels do not change. At least four times the work."
         ),
     ] = False,
     tta: Annotated[
@@ -86,16 +86,17 @@ async def segment(
     map: Annotated[
         ShownMap | None,
         Form(
-            description="How sure it is, in place of the label map: the probability of each "
-            "position's label, the entropy of the classes (0 sure, 1 undecided), the share of "
-            "views that disagree, or the probabilities of all classes, one channel each (of "
-            "pictures npy). As zip or npz beside the label map; in PNG 255 stands for 1."
+            description="Return a map of how sure the labels are instead of the label map: the "
+            "probability of each position's label, the entropy of the classes (0 sure, 1 "
+            "undecided), the share of views that disagree, or the probabilities of all classes, "
+            "one channel each (for pictures as npy). A zip or npz contains it beside the label "
+            "map; in a PNG, 255 stands for 1."
         ),
     ] = None,
     store: Annotated[
         bool,
         Form(
-            description="With archive: store the answer there, as DICOM SEG; with "
+            description="With archive: store the result there, as DICOM SEG, or with "
             "format=dicom-labelmap as Label Map Segmentation."
         ),
     ] = False,
@@ -104,14 +105,14 @@ async def segment(
         Form(description="With store: also store the structured report of the volumes (TID 1500)."),
     ] = False,
 ) -> Response:
-    """The label map in the image's own format and geometry; of a DICOM slice or volume, DICOM SEG.
+    """The label map in the format and geometry of the image; for DICOM, a DICOM SEG.
 
-    As npz: `labels` and `probabilities`; as JSON: volume,
-    share of the image, number of objects and mean confidence of each label; as zip: the label map
-    in the image's own format and as NIfTI, and the JSON, of a DICOM series also the report.
+    As npz: `labels` and `probabilities`. As JSON: volume, share of the image, number of objects and
+    mean confidence of each label. As zip: the label map in the format of the image and as NIfTI,
+    the JSON and, for a DICOM series, the report.
 
-    Of a DICOM series also as dicom-labelmap, a Label Map Segmentation, and as sr, a structured
-    report (TID 1500) of the volumes, which refers to the DICOM SEG.
+    For a DICOM series, there are also dicom-labelmap, a Label Map Segmentation, and sr, a
+    structured report (TID 1500) of the volumes that refers to the DICOM SEG.
     """
     loaded = await engine.load(model)
     decoded = await source.decoded(engine, loaded)

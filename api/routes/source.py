@@ -23,14 +23,14 @@ ArchiveField = Annotated[
     Form(
         max_length=64,
         description="Instead of image: the archive of a series, as `GET /v1/archives` names it. "
-        "Needs a key with the scope `archive`.",
+        "Requires a key with the scope `archive`.",
     ),
 ]
 StudyField = Annotated[
-    str | None, Form(max_length=64, description="With archive: its Study Instance UID.")
+    str | None, Form(max_length=64, description="With archive: Study Instance UID of the series.")
 ]
 SeriesField = Annotated[
-    str | None, Form(max_length=64, description="With archive: its Series Instance UID.")
+    str | None, Form(max_length=64, description="With archive: Series Instance UID.")
 ]
 
 

@@ -46,7 +46,7 @@ async def synthesize(
     seed: Seed = 0,
     count: Annotated[int, Form(ge=1)] = 1,
 ) -> Response:
-    """One image in the label map's own format; several as a zip of them, or as PNG side by side.
+    """One image in the label map's own format; several as a zip, or side by side as PNG.
 
     Image i has the seed `seed + i`; the same seed gives the same bytes.
     """

@@ -70,18 +70,18 @@ async def chosen_options(
     batch_size: Annotated[int | None, Form(description="Crops or images per step.")] = None,
     crop: Annotated[int | None, Form(description="Edge of a crop, a multiple of 8.")] = None,
     image_size: Annotated[
-        int | None, Form(description="Classification: edge to which images are brought.")
+        int | None, Form(description="Classification: edge to which images are resized.")
     ] = None,
     learning_rate: Annotated[
         float | Literal["auto"] | None,
-        Form(description="Its maximum; auto finds one before training."),
+        Form(description="Maximum learning rate; auto finds one before training."),
     ] = None,
     atoms: Annotated[int | None, Form(description="Atoms of the first capsules.")] = None,
     network: Annotated[
-        str | None, Form(description="One of `networks` of the task; see the list of jobs.")
+        str | None, Form(description="One of the task's `networks`; see the list of jobs.")
     ] = None,
     patience: Annotated[
-        int | None, Form(description="Epochs without a better score before stopping early.")
+        int | None, Form(description="Epochs without a better score before training stops early.")
     ] = None,
     dims: Annotated[str | None, _choice("dims", "2.5d: slices with neighbours.")] = None,
     loss: Annotated[str | None, _choice("loss")] = None,
@@ -90,48 +90,52 @@ async def chosen_options(
         float | None, Form(description="Segmentation: share of crops around a label.")
     ] = None,
     plain: Annotated[
-        float | None, Form(description="Segmentation: share of crops only cut and flipped.")
+        float | None,
+        Form(description="Segmentation: share of crops that are only cut and flipped."),
     ] = None,
     individuals: Annotated[
         float | None,
-        Form(description="Segmentation, mni152: share of crops drawn as other individuals."),
+        Form(description="Segmentation, mni152: share of crops that look like other individuals."),
     ] = None,
     noise_source: Annotated[str | None, _choice("noise_source")] = None,
-    noise_size: Annotated[int | None, Form(description="Synthesis: length of z.")] = None,
+    noise_size: Annotated[
+        int | None, Form(description="Synthesis: length of the noise vector z.")
+    ] = None,
     adversarial_weight: Annotated[
-        float | None, Form(description="Synthesis: weight of the adversarial loss beside L1.")
+        float | None, Form(description="Synthesis: weight of the adversarial loss relative to L1.")
     ] = None,
     discriminator: Annotated[str | None, _choice("discriminator")] = None,
     adversarial_loss: Annotated[str | None, _choice("adversarial_loss")] = None,
     iterations: Annotated[
-        int | None, Form(description="Classification, capsnet and matrix: of routing.")
+        int | None, Form(description="Classification, capsnet and matrix: routing iterations.")
     ] = None,
     validation: Annotated[
-        float | None, Form(description="Classification: share of the images held out.")
+        float | None, Form(description="Classification: share of images that are held out.")
     ] = None,
     start_from: Annotated[
         str | None, Form(description="Model whose weights to start from.")
     ] = None,
     seed: Annotated[int, Form()] = 0,
     license: Annotated[
-        str | None, Form(description="Licence of the weights, by preference as SPDX.")
+        str | None, Form(description="Licence of the weights, preferably an SPDX expression.")
     ] = None,
     input_description: Annotated[
-        str | None, Form(description="What the model will take, in words.")
+        str | None, Form(description="What images the model is for, in words.")
     ] = None,
     instances: Annotated[
         Literal["binary", "borders", "classes"] | None,
         Form(
-            description="What ids of instances, one for each object, are learned as: binary "
-            "(any id above 0 is foreground), borders (foreground, and borders between touching "
-            "objects), or classes."
+            description="How instance ids, one for each object, are learned: as binary (any id "
+            "above 0 is foreground), as borders (foreground, and borders between touching "
+            "objects), or as classes."
         ),
     ] = None,
     labels: Annotated[
         str | None,
         Form(
-            description="Names: 1=nucleus,2=membrane. With randomize also freesurfer-tissue, a "
-            "built-in scheme of what ids are; one of your own goes into the archive as labels.yaml."
+            description="Names of the labels: 1=nucleus,2=membrane. With randomize also "
+            "freesurfer-tissue, a built-in scheme of what the ids are; put a scheme of your own "
+            "into the archive as labels.yaml."
         ),
     ] = None,
     channels: Annotated[
@@ -140,22 +144,22 @@ async def chosen_options(
     code: Annotated[
         str | None,
         Form(
-            description="What labels stand for in a DICOM SEG, where their names do not tell: "
+            description="DICOM codes of labels whose names do not tell what they are: "
             "1=5366008,SCT,Hippocampus,left;2=..."
         ),
     ] = None,
     ignore_label: Annotated[
         int | None,
         Form(
-            description="Segmentation: id in the label maps of what is not labelled, which is not "
-            "learned. By default the label that the data call ignore, as nnU-Net does."
+            description="Segmentation: id of unlabelled pixels or voxels, which are not learned. "
+            "By default the label that the data set names ignore, as in nnU-Net."
         ),
     ] = None,
     randomize: Annotated[
         bool,
         Form(
-            description="Segmentation: the data are label maps alone, from which images of random "
-            "contrast are drawn."
+            description="Segmentation: the data are label maps only; images of random contrast "
+            "are generated from them."
         ),
     ] = False,
 ) -> Options:
@@ -179,20 +183,22 @@ async def submit(
     archive: Annotated[
         UploadFile | None,
         File(
-            description="zip or tar of images with label maps, or for classification of images "
+            description="A zip or tar of images with label maps or, for classification, of images "
             "with classes: a folder per class, a CSV or JSON list, IDX files or npz."
         ),
     ] = None,
-    data: Annotated[str | None, Form(description="Or a data set of the service.")] = None,
+    data: Annotated[
+        str | None, Form(description="Instead of archive: a data set of the service.")
+    ] = None,
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
 ) -> JobView:
-    """The data are checked first: `data_not_fit` (422) lists what is wrong with them.
+    """The data are checked first; `data_not_fit` (422) lists what is wrong with them.
 
     A request with the `Idempotency-Key` of an earlier one gets that request's job.
 
-    A name that is new, or that an earlier job of the same key has given, stands for the new model
-    as soon as it is trained. Names of built-in models and of others are refused (409
-    `name_taken`); for a key with the scope `admin`, the model becomes a candidate.
+    If the name is new, or was given by an earlier job of the same key, it stands for the new model
+    as soon as training has finished. Names of built-in models and of other keys' models are refused
+    (409 `name_taken`); for a key with the scope `admin`, the model becomes a candidate.
     """
     note(input_sha256=None if archive is None else await hashed(archive))
     owner = known("who")
@@ -250,7 +256,7 @@ async def cancel(job: Identity, jobs: JobsDependency) -> Response:
 async def log(
     job: Identity, jobs: JobsDependency, lines: Annotated[int, Query(ge=1, le=1000)] = 200
 ) -> JobLog:
-    """The last lines."""
+    """The last `lines` lines."""
     found = await to_thread.run_sync(lambda: jobs.log(jobs.get(job), lines))
     return JobLog(lines=found)
 
@@ -262,7 +268,7 @@ async def log(
     responses={**answers("png"), **problems(404, 422)},
 )
 async def picture(job: Identity, picture: str, jobs: JobsDependency) -> Response:
-    """A PNG, one of the `pictures` of the job."""
+    """One of the `pictures` of the job, as PNG."""
     content = await to_thread.run_sync(lambda: jobs.picture(jobs.get(job), picture))
     return Response(content, media_type="image/png")
 
@@ -277,7 +283,7 @@ async def picture(job: Identity, picture: str, jobs: JobsDependency) -> Response
     },
 )
 async def report(job: Identity, jobs: JobsDependency) -> Response:
-    """Curves, scores on held-out data and pictures, where `report` of the job is true."""
+    """Curves, scores on held-out data and pictures, if `report` of the job is true."""
     content = await to_thread.run_sync(lambda: jobs.report(jobs.get(job)))
     return Response(content, media_type="text/html", headers=_REPORT_HEADERS)
 
@@ -287,7 +293,7 @@ async def report(job: Identity, jobs: JobsDependency) -> Response:
     summary="Follow a job",
     response_class=StreamingResponse,
     responses={
-        200: {**STREAM, "description": "Events job, log, picture, and end."},
+        200: {**STREAM, "description": "Events `job`, `log`, `picture` and `end`."},
         **problems(404, 422, 429, 503),
     },
 )

@@ -52,7 +52,7 @@ def test_a_refusal_lists_all_methods_of_the_path(
     for method in ("PATCH", "OPTIONS"):
         answer = client.request(method, path)
         assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
-        assert answer.json()["detail"] == f"this path takes {allowed} alone"
+        assert answer.json()["detail"] == f"this path accepts only {allowed}"
 
 
 @pytest.fixture
