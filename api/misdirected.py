@@ -21,8 +21,8 @@ class Misdirected:
 
     def __init__(self, path: str, what: str) -> None:
         self._detail = (
-            f"this service infers only; {what} belong to the head service: its operator has the "
-            f"proxy send {path} there"
+            f"this service only infers; {what} belong to the head service: its operator must make "
+            f"the proxy send {path} there"
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

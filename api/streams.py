@@ -55,7 +55,7 @@ class Streams:
         """
         headers = {"Retry-After": "10"}
         if self._open[client] >= self._share:
-            detail = f"{self._share} event streams of yours are open: close one, or poll the job"
+            detail = f"you have {self._share} open event streams: close one, or poll the job"
             raise Refusal(RATE_LIMITED, detail, headers)
         if self.count >= self._most:
             detail = f"{self._most} event streams are open: poll the job, or try again later"

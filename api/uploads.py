@@ -95,7 +95,7 @@ class WholeForms(MultiPartParser):
         form = await super().parse()
         if not self._ended:
             await form.close()
-            raise MultiPartException("The form is cut: it ends before its last boundary.")
+            raise MultiPartException("The form is incomplete: it ends before its last boundary.")
         return form
 
 
@@ -165,9 +165,9 @@ class _Body:
         """Raise `_Refused` if the body is, or is declared, too large."""
         size = self._bounds.size
         if max(self._declared, self.arrived) > size:
-            detail = f"the request is over {size} bytes: send less at once"
+            detail = f"the request has more than {size} bytes: send less at once"
             if size != _OPEN:
-                detail += ", or allow more by CAPS_MED_MAX_UPLOAD_BYTES"
+                detail += ", or allow more with CAPS_MED_MAX_UPLOAD_BYTES"
             raise _Refused(problem(InputTooLarge.code, detail))
 
     async def receive(self) -> Message:
@@ -219,8 +219,8 @@ class _Body:
                 return await self._receive()
         except TimeoutError:
             detail = (
-                f"the body paused, or came at less than {self._bounds.rate:g} bytes a second: "
-                "send it without breaks"
+                f"the body paused, or arrived at less than {self._bounds.rate:g} bytes a second: "
+                "send it without pauses"
             )
             raise _Refused(problem(SLOW_BODY, detail), linger=False) from None
 

@@ -221,7 +221,7 @@ class KeyStore:
         if columns != _COLUMNS:
             raise InvalidParameter(
                 f"{self.path} is not a file of API keys: it is a database of another program, with "
-                f"the tables {', '.join(tables[:_SHOWN])}; name a file of its own (CAPS_MED_KEYS)"
+                f"the tables {', '.join(tables[:_SHOWN])}; use a separate file (CAPS_MED_KEYS)"
             )
 
 
@@ -242,13 +242,13 @@ def _told(path: Path, error: sqlite3.DatabaseError) -> str:
     """What is wrong with a file of keys, and what to do."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF  # the primary one
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"{path}: another process has locked the API keys: try again when it has ended"
+        return f"{path}: another process has locked the API keys: try again when it has finished"
     if code == sqlite3.SQLITE_FULL:
         return f"{path}: the API keys cannot be written: the disk is full"
     if path.is_file() and code in _OUT_OF_REACH:
         return (
-            f"{path}: the API keys cannot be read or written ({error}): check whose the file and "
-            "its folder are, and that their disk works"
+            f"{path}: the API keys cannot be read or written ({error}): check who owns the file "
+            "and its folder, and whether their disk works"
         )
     return f"{path} is not a file of API keys: {error}"
 

@@ -13,10 +13,10 @@ from caps_med.errors import InvalidParameter
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 #: Why a socket cannot listen, and what to do.
 _REFUSED = {
-    errno.EADDRINUSE: "--port {port}: another program listens there: choose another one, or 0 for "
-    "a free one",
-    errno.EACCES: "--port {port}: needs the rights of an administrator: choose one from 1024 on",
-    errno.EADDRNOTAVAIL: "--host {host}: is no address of this machine",
+    errno.EADDRINUSE: "--port {port}: another program is listening there: choose another port, or "
+    "0 for a free one",
+    errno.EACCES: "--port {port}: requires administrator rights: choose a port from 1024 up",
+    errno.EADDRNOTAVAIL: "--host {host}: is not an address of this machine",
 }
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 - an empty name listens on all addresses
 
@@ -71,13 +71,13 @@ def check_exposure(
         return
     if without_keys and not allowed_hosts:
         raise InvalidParameter(
-            "--without-keys needs the names under which the service is called, or pages of other "
+            "--without-keys needs the host names of the service, because otherwise pages of other "
             """sites could call it: set for example CAPS_MED_ALLOWED_HOSTS='["scans.example"]'"""
         )
     if without_keys:
         return
     raise InvalidParameter(
-        f"--host {host} can be reached from other machines, and there are no keys: make one with "
+        f"--host {host} can be reached from other machines, and there are no keys: create one with "
         "`caps-med keys create --name NAME --scope infer`, or, behind a proxy that asks for "
         "credentials, add --without-keys"
     )

@@ -113,8 +113,8 @@ class InferenceJobs:
         job = self._jobs.get(identity)
         if job is None or job.owner != _owner():
             detail = (
-                "there is no such job: it was deleted, kept for "
-                f"{self._settings.inference_job_keep_seconds:g} s, or lost when the service "
+                "there is no such job: it was deleted, has expired (results are kept for "
+                f"{self._settings.inference_job_keep_seconds:g} s), or was lost when the service "
                 "restarted; send the request again"
             )
             raise Refusal(JOB_NOT_FOUND, detail)
@@ -144,11 +144,11 @@ class InferenceJobs:
         if job := self._with_token(owner, token):
             return job
         if self._expected[owner, token]:
-            detail = "the request with this Idempotency-Key is being read: ask again later"
+            detail = "the request with this Idempotency-Key is still being read: ask again later"
             raise Refusal(NOT_FINISHED, detail, {"Retry-After": "1"})
         detail = (
-            "no request with this Idempotency-Key has begun a job: it did not arrive, was refused, "
-            "or its job is forgotten; send it again"
+            "no request with this Idempotency-Key has started a job: it did not arrive, was "
+            "refused, or its job was deleted; send it again"
         )
         raise Refusal(JOB_NOT_FOUND, detail)
 
@@ -258,7 +258,7 @@ class InferenceJobs:
             return
         size = held_bytes(result)
         if refusal is None and size > self._results.size:
-            detail = f"the result has {size} bytes, and at most {self._results.size} are kept"
+            detail = f"the result has {size} bytes, but at most {self._results.size} are kept"
             refusal = problem(InputTooLarge.code, detail)
         if refusal is not None:
             job.fail(refusal)

@@ -15,5 +15,5 @@ class Busy(Exception):
     """
 
     def __init__(self, what: str, waiting: int, retry_after: int) -> None:
-        super().__init__(f"{waiting} requests wait for {what}: try again in {retry_after} s")
+        super().__init__(f"{waiting} requests are waiting for {what}: try again in {retry_after} s")
         self.waiting, self.retry_after = waiting, retry_after

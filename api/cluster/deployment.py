@@ -46,8 +46,8 @@ def deploy(settings: Settings, host: str, port: int, without_keys: bool, size: S
     options = ray.get(_get_global_client()._controller.get_http_config.remote())
     if (options.host, options.port) != (host, port or options.port):
         raise InvalidParameter(
-            f"--host {host} --port {port}: Ray Serve runs on {options.host}:{options.port} "
-            "already: name these, or end it with `serve shutdown`"
+            f"--host {host} --port {port}: Ray Serve is already running on "
+            f"{options.host}:{options.port}: use these, or stop it with `serve shutdown`"
         )
     check_http(options, settings)
     app = application(settings, size, without_keys)

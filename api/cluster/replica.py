@@ -59,14 +59,14 @@ def _check_files(settings: Settings) -> None:
     node = ray.util.get_node_ip_address()
     if settings.models is not None and not settings.models.is_dir():
         raise InvalidParameter(
-            f"CAPS_MED_MODELS={settings.models} is no folder on node {node}: share it under one "
-            "path among all nodes"
+            f"CAPS_MED_MODELS={settings.models} is not a folder on node {node}: share it among all "
+            "nodes, under the same path"
         )
     keys = settings.keys or default_path()
     if settings.require_keys and not KeyStore(keys).holds_any():
         raise InvalidParameter(
             f"CAPS_MED_KEYS={keys} holds no keys on node {node}: create one, and share the file "
-            "under one path among all nodes"
+            "among all nodes, under the same path"
         )
 
 

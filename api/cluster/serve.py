@@ -68,8 +68,8 @@ def check_http(options: Any, settings: Settings) -> None:  # noqa: ANN401 - ray.
     given, needed = options.request_timeout_s, longest_request(settings)
     if given is not None and given < needed:
         raise InvalidParameter(
-            f"http_options.request_timeout_s: {given:g} ends requests before the service's own "
-            f"deadlines do: leave it out, or give at least {needed:g}"
+            f"http_options.request_timeout_s: {given:g} would end requests before the service's "
+            f"own deadlines do: leave it out, or give at least {needed:g}"
         )
 
 

@@ -177,8 +177,8 @@ class Decoder:
                 ) from error
             log.warning("a decoder died (%s)", self._process.returncode)
             raise DecoderDied(
-                "the process that decoded the file ended unexpectedly: the file is broken or "
-                "needs too much memory, or the system ended the process; try again once, then "
+                "the process that decoded the file ended unexpectedly: the file is damaged or "
+                "needs too much memory, or the system stopped the process; try again once, then "
                 "save the file again"
             ) from error
 

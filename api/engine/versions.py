@@ -127,7 +127,7 @@ class Versions:
             if bundle.version > answering.version and self._is_refused(bundle)
         ]
         return [
-            f"version {bundle.version} cannot be served, version {answering.version} answers: "
+            f"version {bundle.version} cannot be served, so version {answering.version} answers: "
             f"{self._refused[bundle.reference].why}"
             for bundle in newer
         ]
@@ -163,7 +163,7 @@ class Versions:
             try:
                 await self.refresh()
             except Exception:  # a folder that was removed, for example, must not end the polling
-                log.exception("looking for new versions failed; they are looked for again later")
+                log.exception("looking for new versions failed; trying again later")
 
     def check_now(self) -> None:
         """Have `watch` refresh now. Safe to call from any thread."""

@@ -25,7 +25,7 @@ LONGEST_NAME, DEEPEST = 255, 12
 #: Characters of a name that an error quotes.
 _QUOTED = 60
 _DRIVE = re.compile("[A-Za-z]:")
-_ONE_NAME = "the archive has a file and a folder of one name"
+_ONE_NAME = "the archive has a file and a folder of the same name"
 _IRREGULAR = "the archive has a link or a device: pack regular files"
 _BAD_HEADER = "the archive is corrupt: one of its headers is not valid: pack it again"
 _LARGE_HEADER = "the archive is corrupt: one of its headers is too large: pack it again"
@@ -183,7 +183,7 @@ def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, I
             if name is not None and content is not None:
                 yield name, content
         if bounded.last != bytes(tarfile.BLOCKSIZE):  # where `tarfile` ends without a word
-            raise InvalidInput("the archive is cut or corrupt: pack it again")
+            raise InvalidInput("the archive is incomplete or corrupt: pack it again")
 
 
 class _Member(tarfile.TarInfo):
@@ -294,7 +294,7 @@ def checked(name: str) -> str | None:
     if len(parts) > DEEPEST:
         raise InvalidInput(f"{told} lies in too many nested folders: use at most {DEEPEST - 1}")
     if any(len(part.encode()) > LONGEST_NAME for part in parts):
-        raise InvalidInput(f"{told} has a name of over {LONGEST_NAME} bytes: shorten it")
+        raise InvalidInput(f"{told} has a name of more than {LONGEST_NAME} bytes: shorten it")
     if not parts or any(part in IGNORED or part.startswith("._") for part in parts):
         return None
     return "/".join(parts)
@@ -303,12 +303,12 @@ def checked(name: str) -> str | None:
 def _too_large(limits: ArchiveLimits) -> InputTooLarge:
     return InputTooLarge(
         f"the archive unpacks to more than {limits.max_bytes} bytes: leave images out, or allow "
-        "more by CAPS_MED_MAX_ARCHIVE_BYTES"
+        "more with CAPS_MED_MAX_ARCHIVE_BYTES"
     )
 
 
 def _too_many(limits: ArchiveLimits) -> InputTooLarge:
     return InputTooLarge(
-        f"the archive has more than {limits.max_files} files: leave some out, or allow more by "
+        f"the archive has more than {limits.max_files} files: leave some out, or allow more with "
         "CAPS_MED_MAX_ARCHIVE_FILES"
     )

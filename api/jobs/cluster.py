@@ -118,9 +118,9 @@ class RayExecutor(FolderExecutor):
             raise
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
             raise ClusterUnavailable(
-                f"what answers at {self._address} is not a Ray dashboard "
-                f"({type(error).__name__}): check that CAPS_MED_JOBS_RAY is its address, and that "
-                "cluster and service have the same version of Ray",
+                f"no Ray dashboard answers at {self._address} ({type(error).__name__}): check that "
+                "CAPS_MED_JOBS_RAY is its address, and that cluster and service have the same "
+                "version of Ray",
                 _OK,
             ) from error
 
@@ -255,8 +255,8 @@ def _client(address: str) -> JobSubmissionClient:
                 ) from error
             except AuthenticationError as error:
                 raise ClusterUnavailable(
-                    f"the Ray cluster at {address} refuses the service's token: set RAY_AUTH_MODE="
-                    "token and RAY_AUTH_TOKEN_PATH to the file of the cluster's token",
+                    f"the Ray cluster at {address} rejects the service's token: set RAY_AUTH_MODE="
+                    "token, and RAY_AUTH_TOKEN_PATH to the file with the cluster's token",
                     _UNAUTHORIZED,
                 ) from error
             if answer.status_code == 404 and endpoint.startswith("/api/jobs/"):

@@ -101,7 +101,7 @@ class Options(BaseModel):
         if self.labels and "=" not in self.labels and self.labels not in SCHEMES:
             raise InvalidParameter(
                 f"labels={self.labels!r}: give names (1=cortex), one of {', '.join(SCHEMES)}, or a "
-                "file labels.yaml with the label maps"
+                "file labels.yaml beside the label maps"
             )
         return (self.labels,) if self.labels else ()
 

@@ -333,7 +333,7 @@ class Jobs:
             if limit == settings.max_archive_bytes:
                 raise
             shutil.rmtree(target, ignore_errors=True)
-            detail = "the archive exceeds what is left of the disk quota: delete finished jobs"
+            detail = "the archive exceeds the rest of the disk quota: delete finished jobs"
             raise Refusal(QUOTA, detail) from error
 
     def _check_room(self) -> None:

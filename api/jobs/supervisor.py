@@ -143,7 +143,7 @@ class Supervisor:
             self._counted[job.id] = time.monotonic()
             try:
                 if not (self.root / job.id).is_dir():
-                    raise StartRefused("its folder is gone: bring it back, or cancel the job")
+                    raise StartRefused("its folder is missing: restore it, or cancel the job")
                 self.executor.submit(job)
             except StartRefused as refusal:
                 self._refused(replace(job, state="running"), refusal)
@@ -156,12 +156,12 @@ class Supervisor:
             return
         self._backoff.refused(job)
         if job.error != reason:  # not at each attempt
-            log.warning("job %s is not started, and tried again later: %s", job.id, reason)
+            log.warning("job %s could not be started, and is tried again later: %s", job.id, reason)
             with (
                 suppress(FileNotFoundError),  # of the folder
                 JobFiles(self.root / job.id).log.open("a", encoding="utf-8") as lines,
             ):
-                lines.write(f"not started, and tried again later: {reason}\n")
+                lines.write(f"could not be started, and is tried again later: {reason}\n")
         self.store.move(job, "queued", error=reason, seconds=self._ran(job), started=None)
 
     def _follow(self, job: Job) -> None:

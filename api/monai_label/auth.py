@@ -42,7 +42,7 @@ class TokenOwner(BaseModel):
 
 @router.get("/", summary="Whether clients must log in", responses=problems(503))
 async def state(request: Request) -> AuthState:
-    """True once the service needs keys."""
+    """True if the service requires keys."""
     return AuthState(enabled=_needed(request, await _keys(request)))
 
 
@@ -53,15 +53,15 @@ async def log_in(
     username: Annotated[str, Form(max_length=200, description="Any name.")] = "",
     grant_type: Annotated[str, Form(max_length=200, description="`password`.")] = "password",
 ) -> Token:
-    """A token in place of the key, valid for some hours. It ends early when the key is revoked or
-    the service restarts.
+    """A token that replaces the key for some hours. It becomes invalid earlier if the key is
+    revoked or the service restarts.
     """
     keys, tokens = await _keys(request), request.app.state.tokens
     if not _needed(request, keys):
         return Token(access_token=None, token_type=None)
     key = keys.find(password)
     if key is None:
-        raise Refusal(UNAUTHORIZED, "the password must be a valid key of `caps-med keys`")
+        raise Refusal(UNAUTHORIZED, "the password must be a valid key made with `caps-med keys`")
     note(who=f"{key.name} {key.id}")
     issuing: Tokens = tokens
     token = issuing.issue(key)
@@ -70,7 +70,7 @@ async def log_in(
 
 @router.get("/token/valid", summary="Whether a token is valid", responses=problems(401))
 async def valid() -> TokenOwner:
-    """200 with a valid token or key, else 401."""
+    """200 with a valid token or key, otherwise 401."""
     return TokenOwner(username=str(known("who") or "").partition(" ")[0])
 
 

@@ -28,8 +28,12 @@ async def datastore_of(request: Request) -> Datastore:
 
 
 DatastoreDependency = Annotated[Datastore, Depends(datastore_of)]
-ImageId = Annotated[str, Query(max_length=256, description="Its id, or the name it was sent with.")]
-Tag = Annotated[str, Query(max_length=64, description="final: by a person; original: by a model.")]
+ImageId = Annotated[
+    str, Query(max_length=256, description="Id of the image, or the name it was sent with.")
+]
+Tag = Annotated[
+    str, Query(max_length=64, description="final: made by a person; original: made by a model.")
+]
 Params = Annotated[str, Form(description="JSON.")]
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {
@@ -47,7 +51,7 @@ async def show(
     request: Request,
     datastore: DatastoreDependency,
     output: Annotated[
-        Literal["all", "stats"], Query(description="all: every image; stats: how many.")
+        Literal["all", "stats"], Query(description="all: every image; stats: their number.")
     ] = "stats",
 ) -> Response:
     """All at once, as clients of the protocol expect; `/v1/projects` lists them in pages."""
@@ -72,11 +76,11 @@ async def add(
     request: Request,
     datastore: DatastoreDependency,
     file: Annotated[UploadFile, File(description="A volume or picture.")],
-    image: Annotated[str, Query(max_length=256, description="Its name.")] = "",
+    image: Annotated[str, Query(max_length=256, description="Name of the image.")] = "",
     params: Params = "{}",
 ) -> dict[str, str]:
-    """The answer has its id; calls may name it by its name too. DICOM loses its tags. The first
-    image of a key begins its project.
+    """The answer contains the id of the image; calls may also use its name. DICOM files lose their
+    tags. The first image of a key starts its project.
     """
     client = parsed(Client, params)
     content = await read_upload(file)
@@ -87,14 +91,14 @@ async def add(
 
 @router.get("/image", summary="The file of an image", response_class=Response, responses=_FILE)
 async def image_file(request: Request, datastore: DatastoreDependency, image: ImageId) -> Response:
-    """NIfTI or NRRD of a volume."""
+    """A volume as NIfTI or NRRD."""
     found = (await datastore.get(request, image)).image
     read = datastore.projects.images.content
     content = await to_thread.run_sync(read, found.project, found.file)
     return _file(content, "image", found.format)
 
 
-@router.get("/image/info", summary="What is known of an image", responses=problems(404, 422, 503))
+@router.get("/image/info", summary="Information about an image", responses=problems(404, 422, 503))
 async def image_details(
     request: Request, datastore: DatastoreDependency, image: ImageId
 ) -> dict[str, Any]:
@@ -109,7 +113,7 @@ async def remove(
     datastore: DatastoreDependency,
     identity: Annotated[str, Query(alias="id", max_length=256)],
 ) -> dict[str, str]:
-    """With all versions of its label map."""
+    """Also removes all versions of its label map."""
     stored = await datastore.get(request, identity)
     await to_thread.run_sync(datastore.projects.delete_image, stored.image)
     return {}
@@ -120,16 +124,17 @@ async def save_label(
     request: Request,
     datastore: DatastoreDependency,
     engine: EngineDependency,
-    label: Annotated[UploadFile, File(description="On the voxels of its image.")],
+    label: Annotated[UploadFile, File(description="Label map on the voxels of the image.")],
     image: ImageId,
     tag: Tag = FINAL,
     params: Params = "{}",
 ) -> dict[str, Any]:
-    """The next version of the image's label map; earlier ones are kept. `label_info` of `params`
-    names the segments in the order of the ids in the file; without it, these are the project's.
+    """Becomes the next version of the image's label map; earlier ones are kept. `label_info` in
+    `params` names the segments in the order of the ids in the file; without it, the ids are those
+    of the project.
     """
     if tag not in (FINAL, ""):
-        raise InvalidParameter(f"tag={tag!r}: a person's label map is saved as {FINAL}")
+        raise InvalidParameter(f"tag={tag!r}: a person's label map must be saved as {FINAL}")
     given = parsed(LabelParameters, params)
     segments = None if given.label_info is None else [one.name for one in given.label_info]
     stored = await datastore.get(request, image)
@@ -145,7 +150,7 @@ async def label_map(
     label: ImageId,
     tag: Tag = FINAL,
 ) -> Response:
-    """NIfTI of a volume."""
+    """A volume as NIfTI."""
     stored = await datastore.get(request, label)
     found = await to_thread.run_sync(stored.label, tag)
     read = datastore.projects.images.content
@@ -153,7 +158,7 @@ async def label_map(
     return _file(content, "labels", format_of(stored.image))
 
 
-@router.get("/label/info", summary="What is known of a label map",
+@router.get("/label/info", summary="Information about a label map",
             responses=problems(404, 422, 503))  # fmt: skip
 async def label_details(
     request: Request, datastore: DatastoreDependency, label: ImageId, tag: Tag = FINAL

@@ -94,7 +94,7 @@ class Stored:
             if found is not None and found.kind == "prediction":
                 found = None
         if found is None:
-            detail = f"this image has no such label map: tags are {FINAL} and {ORIGINAL}"
+            detail = f"this image has no such label map; the tags are {FINAL} and {ORIGINAL}"
             raise Refusal(LABELS_NOT_FOUND, detail)
         return found
 
@@ -145,7 +145,9 @@ class Datastore:
             shown = Upload(image, b"").shown_name
             named = await to_thread.run_sync(self.catalogue.named, project.id, shown)
             if len(named) > 1:
-                raise Refusal(IMAGE_NOT_FOUND, "several images have this name: give the id of one")
+                raise Refusal(
+                    IMAGE_NOT_FOUND, "several images have this name: give the id of one of them"
+                )
             found = next(iter(named), None)
         if found is None:
             return None
@@ -203,7 +205,7 @@ class Datastore:
             return near and np.array_equal(given.array, kept.array)
 
         if not await self._engine.run("compare", same):
-            detail = "another image has this name: give this one another, in Slicer its volume"
+            detail = "another image has this name: rename this one (in Slicer, its volume)"
             raise Refusal(IMAGE_EXISTS, detail)
 
     async def state(self, request: Request) -> dict[str, Any]:

@@ -43,14 +43,16 @@ async def infer(
     model: str,
     request: Request,
     engine: EngineDependency,
-    image: Annotated[str, Query(max_length=256, description="Its id, or SeriesInstanceUID.")] = "",
+    image: Annotated[
+        str, Query(max_length=256, description="Id of the image, or SeriesInstanceUID.")
+    ] = "",
     session_id: Annotated[str, Query(max_length=64)] = "",
     output: Annotated[Output, Query(description="`all`: multipart; `image`: NRRD.")] = "all",
     params: Annotated[str, Form(description="JSON: result_extension, result_dtype, ...")] = "{}",
     file: Annotated[UploadFile | None, File(description="The image itself.")] = None,
 ) -> Response:
-    """The label map in the image's geometry, as NRRD unless `params` asks for another form. Of an
-    image of the data store, the answer of its project's model is kept as its prediction.
+    """The label map in the image's geometry, as NRRD unless `params` asks for another format. For
+    an image in the data store, the label map of its project's model is kept as its prediction.
     """
     asked = parsed(InferParameters, params)
     loaded = await engine.load(model)

@@ -58,7 +58,7 @@ class Info(BaseModel):
 
 @router.get("/", summary="Models, labels, strategies", responses=problems(500, 503))
 async def info(request: Request, engine: EngineDependency) -> Info:
-    """The segmentation models that answer, that of the data store first."""
+    """The available segmentation models, the one of the data store first."""
     listed = [bundle for bundle, _ in await engine.listed()]
     models = {b.name: ModelInfo.of(b) for b in listed if b.card.task == "segmentation"}
     labels = dict.fromkeys(name for model in models.values() for name in model.labels)
@@ -98,7 +98,7 @@ async def of_datastore(
         return added
     last = await to_thread.run_sync(datastore.rounds.last, project)
     stats = {} if last is None else await to_thread.run_sync(datastore.rounds.stats, last)
-    trainer = {"description": f"learns from what was corrected, from {project.model} on"}
+    trainer = {"description": f"trains {project.model} further on the corrected images"}
     return added | {
         "trainers": {project.trained_name: {"type": "segmentation", "config": {}, **trainer}},
         "train_stats": {project.trained_name: stats},

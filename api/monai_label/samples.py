@@ -18,8 +18,8 @@ router = APIRouter(prefix="/activelearning", tags=["MONAI Label"])
 
 #: What clients show of each strategy.
 DESCRIPTIONS: dict[Strategy, str] = {
-    "uncertainty": "the image of which the model is least sure",
-    "diversity": "the image that is least like the corrected ones",
+    "uncertainty": "the image that the model is least sure of",
+    "diversity": "the image most different from the corrected ones",
     "random": "any image",
 }
 
@@ -33,8 +33,8 @@ DESCRIPTIONS: dict[Strategy, str] = {
 async def next_sample(
     request: Request, datastore: DatastoreDependency, strategy: Strategy
 ) -> dict[str, Any]:
-    """Its id and a name for its file; an empty object if none is left. For some minutes it is given
-    to nobody else.
+    """The id of the image and a name for its file; an empty object if no images are left. For some
+    minutes, nobody else is given this image.
     """
     client = parsed(Client, await json_body(request))
     project = await datastore.project(request)

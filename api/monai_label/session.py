@@ -31,32 +31,34 @@ async def create(
     engine: EngineDependency,
     files: Annotated[list[UploadFile], File(description="One image, or a DICOM series' slices.")],
     client_id: Annotated[str, Form(max_length=200)] = "",
-    expiry: Annotated[int, Query(ge=0, le=2**31, description="Seconds; 0: the longest.")] = 0,
+    expiry: Annotated[
+        int, Query(ge=0, le=2**31, description="Lifetime in seconds; 0 for the longest.")
+    ] = 0,
     uncompress: Annotated[
-        bool, Query(description="Of no effect: zips are read as they are.")
+        bool, Query(description="Has no effect: zips are read as they are.")
     ] = False,
 ) -> NewSession:
-    """The image is held in memory. It is decoded when it is used."""
+    """The image is held in memory, and decoded when it is used."""
     contents = [await read_upload(file) for file in files]
     content = await engine.run("pack", lambda: one_content(contents))
     session = sessions_of(request).add(owner(), content, float(expiry) or None)
     return NewSession(session_id=session.id, session_info=session.view())
 
 
-@router.get("/{session}", summary="Whether a session is there")
+@router.get("/{session}", summary="Whether a session exists")
 async def show(
     request: Request,
     session: str,
-    update_ts: Annotated[bool, Query(description="Of no effect: every use counts.")] = False,
+    update_ts: Annotated[bool, Query(description="Has no effect: every use counts.")] = False,
 ) -> dict[str, Any]:
-    """An empty object if it is not, or no longer: its client then sends the image again."""
+    """An empty object if it does not exist (any more): the client then sends the image again."""
     found = sessions_of(request).get(session, owner())
     return {} if found is None else found.view()
 
 
 @router.delete("/{session}", summary="End a session")
 async def end(request: Request, session: str) -> dict[str, Any]:
-    """An empty object, whether there was one or not."""
+    """An empty object, whether or not the session existed."""
     if found := sessions_of(request).get(session, owner()):
         sessions_of(request).remove(found)
     return {}

@@ -106,7 +106,7 @@ class Sessions:
         own = [each for each in self._sessions.values() if each.owner == owner]
         held = sum(len(each.content) for each in own)
         if not self._fits(owner, 1 - len(own), size - held):
-            detail = "the sessions of others take up the room: try again later"
+            detail = "other sessions are using all the memory for sessions: try again later"
             raise Refusal(OVERLOADED, detail, {"Retry-After": "60"})
         for each in own:
             if self._fits(owner, 1, size):

@@ -23,9 +23,11 @@ router = APIRouter(prefix="/train", tags=["MONAI Label"])
 async def state(
     request: Request,
     datastore: DatastoreDependency,
-    check_if_running: Annotated[bool, Query(description="404 also if the last has ended.")] = False,
+    check_if_running: Annotated[
+        bool, Query(description="Also 404 if the last training has ended.")
+    ] = False,
 ) -> dict[str, Any]:
-    """Of the last one; 404 if there is none, which clients take for idle."""
+    """State of the last training; 404 if there is none, which clients interpret as idle."""
     project = await datastore.project(request)
     last = None if project is None else await to_thread.run_sync(datastore.rounds.last, project)
     if last is None or (check_if_running and not last.running):
@@ -36,7 +38,7 @@ async def state(
 @router.post("/", summary="Train", openapi_extra=JSON_BODY,
              responses=problems(400, 404, 413, 422, 429, 503, 507))  # fmt: skip
 async def start(request: Request, datastore: DatastoreDependency) -> dict[str, Any]:
-    """As `POST /train/{model}` with the project's only trainer."""
+    """The same as `POST /train/{model}` with the project's only trainer."""
     return await _started(request, datastore, None)
 
 
@@ -45,8 +47,8 @@ async def start(request: Request, datastore: DatastoreDependency) -> dict[str, A
 async def start_model(
     model: str, request: Request, datastore: DatastoreDependency
 ) -> dict[str, Any]:
-    """On what was corrected so far, from the project's present model on. Takes that model's place
-    unless it is worse on images that are held out. `model` is a trainer of `/info/`.
+    """Trains on the images corrected so far, starting from the project's current model. The new
+    model replaces it unless it is worse on held-out images. `model` is a trainer of `/info/`.
     """
     return await _started(request, datastore, model)
 
@@ -78,7 +80,7 @@ def _check_trainer(project: Project, model: str | None) -> None:
 
 @router.delete("/", summary="Stop the training", responses=problems(404, 422, 503))
 async def stop(request: Request, datastore: DatastoreDependency) -> dict[str, Any]:
-    """The project keeps its present model."""
+    """The project keeps its current model."""
     project = await datastore.project(request)
     last = None if project is None else await to_thread.run_sync(datastore.rounds.last, project)
     if last is None or not last.running:

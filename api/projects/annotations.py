@@ -64,7 +64,7 @@ class Annotations:
         """
         present = await to_thread.run_sync(self._store.label, image.id)
         if present is not None and present.kind != "prediction":
-            detail = f"version {present.version} was made by a person: correct that one"
+            detail = f"version {present.version} was made by a person: correct that version"
             raise Refusal(ALREADY_CORRECTED, detail)
         return present
 
@@ -219,7 +219,7 @@ def stale(present: LabelVersion | None) -> Refusal:
     version = present.version if present else 0
     author = present.author if present else None
     detail = (
-        f"the present version is {version}: get it, and bring your correction into that one"
+        f"the current version is {version}: get it, and apply your correction to it"
         if present
         else "this image has no label map yet: send If-None-Match: *"
     )

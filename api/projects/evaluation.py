@@ -117,9 +117,12 @@ def compared(base: str, before: Scores, model: str, after: Scores) -> tuple[bool
     """
     count = len(after.cases)
     if not count:
-        return False, f"no held-out image is left to compare {model} with {base}, which stays"
+        return (
+            False,
+            f"no held-out image is left to compare {model} with {base}, which stays in use",
+        )
     images = f"{count} held-out image{'s' if count != 1 else ''}"
     numbers = f"mean Dice {after.mean:.3f}, before {before.mean:.3f}"
     if after.mean >= before.mean:
         return True, f"{model} is not worse than {base} on {images}: {numbers}"
-    return False, f"{model} is worse than {base} on {images}, which stays: {numbers}"
+    return False, f"{model} is worse than {base} on {images}, so {base} stays in use: {numbers}"

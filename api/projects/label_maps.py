@@ -73,7 +73,7 @@ def fitted(labels: MedicalImage, image: Image, project: Project) -> MedicalImage
     shape = labels.spatial_shape
     if shape != image.shape:
         raise InvalidInput(
-            f"the label map has the size {shape}, its image {image.shape}: resample it to the "
+            f"the label map has the size {shape}, but its image {image.shape}: resample it to the "
             "image's voxels first"
         )
     if affine is not None and not on_one_grid(labels.affine, affine):

@@ -77,13 +77,13 @@ class Learning:
                 both pictures and volumes (422); what `Jobs.submit_folder` refuses.
         """
         if self._jobs is None:
-            raise Refusal(TRAINING_UNAVAILABLE, "this service trains no models")
+            raise Refusal(TRAINING_UNAVAILABLE, "this service does not train models")
         if project.id in self._starting:
             raise Refusal(LEARNING, "a round of this project is just starting: wait, or cancel it")
         self._starting.add(project.id)
         try:
             if await to_thread.run_sync(self._store.open_round, project.id):
-                detail = "a round of this project is not finished: wait, or cancel it"
+                detail = "a round of this project has not finished: wait, or cancel it"
                 raise Refusal(LEARNING, detail)
             return await self._begin(self._jobs, project, caller, options)
         finally:
@@ -276,8 +276,8 @@ def _check_labels(project: Project, seen: Container[int]) -> None:
     missing = [name for label, name in project.labels.items() if label not in seen]
     if missing:
         detail = (
-            f"no corrected image that is not held out shows {', '.join(missing)}: correct one that "
-            "does"
+            f"of the corrected images that are not held out, none shows {', '.join(missing)}: "
+            "correct one that does"
         )
         raise Refusal(DATA_NOT_FIT, detail)
 
@@ -288,8 +288,9 @@ def _check_dimensions(training: Sequence[Image]) -> None:
     if 0 < volumes < len(training):
         pictures = len(training) - volumes
         detail = (
-            f"a training takes either pictures or volumes, here are {counted(pictures, 'picture')} "
-            f"and {counted(volumes, 'volume')}: delete one kind, and begin another project with it"
+            "a model learns from either pictures or volumes, but here are "
+            f"{counted(pictures, 'picture')} and {counted(volumes, 'volume')}: delete one kind, "
+            "and create another project for it"
         )
         raise Refusal(DATA_NOT_FIT, detail)
 
@@ -318,8 +319,8 @@ def held_out_of(corrected: Sequence[Image], project: Project) -> frozenset[str]:
         unseen = [name for name in names if name not in learned]
         if not unseen:
             detail = (
-                "none of the images that were held out is left, and rounds have learned from all "
-                "others, so none can be held out: correct a new image, of another patient"
+                "no held-out image is left, and the model has learned from all other images, so "
+                "none can be held out: correct a new image of another patient"
             )
             raise Refusal(DATA_NOT_FIT, detail)
         count = min(max(1, round(project.held_out * len(names))), len(unseen), len(names) - 1)

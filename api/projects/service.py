@@ -128,7 +128,7 @@ class Projects:
             raise InvalidParameter("name: must contain only printable characters")
         bundle = await self._engine.bundle(model)
         if bundle.card.task != "segmentation":
-            raise WrongTask(f"{model} is a {bundle.card.task} model: choose one that segments")
+            raise WrongTask(f"{model} is a {bundle.card.task} model: choose a segmentation model")
         identity = uuid.uuid4().hex
         project = Project(
             number=0,
@@ -147,7 +147,7 @@ class Projects:
         if ignore_label in project.labels:
             raise InvalidParameter(
                 f"ignore_label: {ignore_label} is a label of the model; it knows "
-                f"{_told(project.labels)}: choose another id for what is not labelled"
+                f"{_told(project.labels)}: choose another id for unlabelled voxels"
             )
         check_names(project.ids)
         return await to_thread.run_sync(self.store.add_project, project)

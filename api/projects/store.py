@@ -205,7 +205,7 @@ class ProjectStore:
             Refusal: it exceeds a quota, or `MOST_VERSIONS` (507).
         """
         if label.version > MOST_VERSIONS:
-            detail = f"a label map may have {MOST_VERSIONS} versions: add its image anew"
+            detail = f"a label map may have {MOST_VERSIONS} versions: add its image again"
             raise Refusal(QUOTA, detail)
         with self.database.transaction() as connection:
             query = "SELECT version FROM images WHERE id = ?"
@@ -257,7 +257,7 @@ class ProjectStore:
             query = f"SELECT EXISTS (SELECT 1 FROM rounds WHERE project = ? AND {_OPEN})"  # noqa: S608 - our own text
             if connection.execute(query, (new.project,)).fetchone()[0]:
                 raise Refusal(
-                    LEARNING, "a round of this project is not finished: wait, or cancel it"
+                    LEARNING, "a round of this project has not finished: wait, or cancel it"
                 )
             _insert(connection, "rounds", asdict(new))
             connection.executemany(
@@ -332,7 +332,7 @@ class ProjectStore:
         query = "SELECT COUNT(*) FROM images WHERE project = ?"
         (count,) = connection.execute(query, (project,)).fetchone()
         if count > self._most_images:
-            detail = f"a project may have {self._most_images} images: begin another one"
+            detail = f"a project may have {self._most_images} images: create another one"
             raise Refusal(QUOTA, detail)
 
     def _take(self, connection: sqlite3.Connection, project: str, size: int) -> None:
@@ -343,7 +343,7 @@ class ProjectStore:
         query = "SELECT TOTAL(bytes), TOTAL(bytes) FILTER (WHERE owner IS ?) FROM projects"
         total, own = connection.execute(query, (owner,)).fetchone()
         if total > self._quota:
-            raise Refusal(QUOTA, "the disk quota for all projects is used up: delete some")
+            raise Refusal(QUOTA, "the disk quota of all projects is used up: delete some")
         if owner is not None and own > self._quota // 2:
             raise Refusal(
                 QUOTA, "the projects of this key have used up its share of the disk: delete some"

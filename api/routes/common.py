@@ -104,7 +104,7 @@ async def _check_form(request: Request, parts: _Names) -> None:
     if command is None and fields:
         return  # no file is meant: the unknown part is named
     if command is None:
-        raise UnsupportedFormat("the body is not a form: send its values as parts: -F NAME=VALUE")
+        raise UnsupportedFormat("the body is not a form: send the values as parts: -F NAME=VALUE")
     raise UnsupportedFormat(
         "the body is not a form: send files as parts of a multipart form, as "
         f"`{command}` does (not --data-binary)"

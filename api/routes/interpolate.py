@@ -78,7 +78,7 @@ async def interpolate(
     if features:
         forms = ["png", "npz"]
         if form not in forms:
-            raise InvalidParameter(f"features: capsules come as png or npz, not as {form}")
+            raise InvalidParameter(f"features: capsules are available as png or npz, not as {form}")
     loaded = await engine.load(model)
     decoded = await decoded_upload(engine, loaded, [labels], "labels", choice)
     plane = loaded.bundle.card.plane

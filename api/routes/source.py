@@ -82,7 +82,8 @@ async def optional_source(
         raise InvalidParameter("archive, study and series: must be given together")
     if choice.series is not None:
         raise InvalidParameter(
-            "?series=: is of an upload; the part 'series' names that of an archive: leave one out"
+            "?series= selects a series of an upload, the part 'series' one of an archive: leave "
+            "one of them out"
         )
     return Source((), SeriesReference(archive, study, series), Choice(volume=choice.volume))
 

@@ -77,7 +77,7 @@ class Limits:
 
 def too_large(bound: str, what: str, fix: str) -> InputTooLarge:
     """The error for an exceeded bound of `Limits`, by its name, with the possible remedies."""
-    return InputTooLarge(f"{what} ({bound}): {fix}, or allow more by {VARIABLES[bound]}")
+    return InputTooLarge(f"{what} ({bound}): {fix}, or allow more with {VARIABLES[bound]}")
 
 
 def _whole(name: str, text: str) -> int:

@@ -343,7 +343,7 @@ class TestListening:
     @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.7"])  # noqa: S104
     def test_elsewhere(self, host: str) -> None:
         assert not is_loopback(host)
-        with pytest.raises(InvalidParameter, match=r"there are no keys: make one with"):
+        with pytest.raises(InvalidParameter, match=r"there are no keys: create one with"):
             check_exposure(host, has_keys=False, without_keys=False, allowed_hosts=())
         check_exposure(host, has_keys=True, without_keys=False, allowed_hosts=())
         with pytest.raises(InvalidParameter, match=r"set for example CAPS_MED_ALLOWED_HOSTS='\["):
@@ -358,12 +358,14 @@ class TestListening:
     def test_a_port_that_is_taken_is_told(self) -> None:
         with listening("127.0.0.1", 0) as one:
             port = one.getsockname()[1]
-            told = rf"--port {port}: another program listens there: choose another one, or 0"
+            told = rf"--port {port}: another program is listening there: choose another port, or 0"
             with pytest.raises(InvalidParameter, match=told):
                 listening("127.0.0.1", port)
 
     def test_an_address_of_another_machine_is_told(self) -> None:
-        with pytest.raises(InvalidParameter, match=r"--host 192\.0\.2\.7: is no address of this"):
+        with pytest.raises(
+            InvalidParameter, match=r"--host 192\.0\.2\.7: is not an address of this"
+        ):
             listening("192.0.2.7", 0)
 
     def test_an_address_that_is_none(self) -> None:

@@ -102,7 +102,7 @@ def test_good_archives(discs: Path, tmp_path: Path, pack: Callable[[Path], bytes
 
 
 OUTSIDE, LINK = "points outside", "a link or a device"
-ONE_NAME = "a file and a folder of one name"
+ONE_NAME = "a file and a folder of the same name"
 LARGE, MANY = "unpacks to more than", "has more than"
 BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
     "zip: parent": (zip_of(("../../evil", b"x")), InvalidInput, OUTSIDE),
@@ -111,7 +111,7 @@ BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
     "zip: backslash": (zip_of(("..\\evil", b"x")), InvalidInput, OUTSIDE),
     "zip: drive": (zip_of(("C:evil", b"x")), InvalidInput, OUTSIDE),
     "zip: null": (zip_of(("a\nb", b"x")), InvalidInput, r"member 'a\\nb' .*not printable"),
-    "zip: long": (zip_of(("ä" * 128, b"x")), InvalidInput, "a name of over 255 bytes"),
+    "zip: long": (zip_of(("ä" * 128, b"x")), InvalidInput, "a name of more than 255 bytes"),
     "zip: deep": (zip_of(("a/" * 30 + "b", b"x")), InvalidInput, "lies in too many nested folders"),
     "zip: link": (zip_link(), InvalidInput, LINK),
     "zip: encrypted": (encrypted(), InvalidInput, "encrypted"),
@@ -161,14 +161,14 @@ BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
         InvalidInput, LINK,
     ),
     "tar: cut between members": (
-        tar_of((tar_entry("a"), b"x"), (tar_entry("b"), b"y"))[:1024], InvalidInput, "cut",
+        tar_of((tar_entry("a"), b"x"), (tar_entry("b"), b"y"))[:1024], InvalidInput, "incomplete",
     ),
     "tar: cut in a header": (
-        tar_of((tar_entry("a"), b"x"), (tar_entry("b"), b"y"))[:1300], InvalidInput, "cut",
+        tar_of((tar_entry("a"), b"x"), (tar_entry("b"), b"y"))[:1300], InvalidInput, "incomplete",
     ),
     "tar: a broken header": (
         tar_of((tar_entry("a"), b"x"), (tar_entry("b"), b"y")).replace(b"b\0", b"c\0", 1),
-        InvalidInput, "cut or corrupt",
+        InvalidInput, "incomplete or corrupt",
     ),
     "tar: none in gzip": (gzip.compress(b"a NIfTI" * 99), UnsupportedFormat, "contains no tar"),
     "other": (b"hello, this is no archive" * 30, UnsupportedFormat, "neither zip nor tar"),

@@ -184,7 +184,7 @@ class TestRequests:
             assert answer.status_code == 422 and said in answer.json()["detail"], said
         named = {**series, "series": SERIES}
         answer = http.post(f"{path}?series={SERIES}", data=named)
-        assert answer.status_code == 422 and "leave one out" in answer.json()["detail"]
+        assert answer.status_code == 422 and "leave one of them out" in answer.json()["detail"]
 
 
 def test_an_archive_needs_its_scope(filled: Orthanc, models: Path, tmp_path: Path) -> None:

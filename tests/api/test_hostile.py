@@ -156,7 +156,7 @@ def test_a_large_body_of_unknown_length(
     url = server.address + SEGMENT
     answer = http.post(url, content=pieces(), headers=headers, timeout=300)
     detail = check_problem(answer, 413, "input_too_large")
-    assert detail.endswith("send less at once, or allow more by CAPS_MED_MAX_UPLOAD_BYTES")
+    assert detail.endswith("send less at once, or allow more with CAPS_MED_MAX_UPLOAD_BYTES")
     check_unharmed(server, good, before)
 
 
@@ -164,7 +164,7 @@ def test_many_parts(server: Served, good: tuple[bytes, bytes], before: int) -> N
     url = server.address + SEGMENT
     parts = [("image", good[0])] * 9
     detail = check_problem(http.post(url, files=parts, timeout=300), 400, "malformed_request")
-    assert "Too many files" in detail and detail.endswith("allow more by CAPS_MED_MAX_PARTS.")
+    assert "Too many files" in detail and detail.endswith("allow more with CAPS_MED_MAX_PARTS.")
     fields = {f"f{i}": "x" for i in range(65)}
     answer = http.post(url, files={"image": good[0]}, data=fields, timeout=300)
     assert "Too many fields" in check_problem(answer, 400, "malformed_request")
@@ -414,7 +414,7 @@ class TestListening:
     def test_another_address_without_keys_is_refused_at_the_start(
         self, models: Path, preloaded: Path, tmp_path: Path
     ) -> None:
-        told = pytest.raises(RuntimeError, match="there are no keys: make one with")
+        told = pytest.raises(RuntimeError, match="there are no keys: create one with")
         with told, serving(tmp_path, models, "--host", "0.0.0.0", command=preloaded):  # noqa: S104
             pass
 

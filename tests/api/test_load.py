@@ -395,8 +395,8 @@ def test_a_half_copied_newest_version_at_the_start_gives_way_until_it_is_whole(
         (listed,) = [m for m in models_of(server) if m["name"] == NAME]
         assert listed["version"] == 1
         assert [warning.partition(": ")[0] for warning in listed["warnings"]] == [
-            "version 3 cannot be served, version 1 answers",
-            "version 2 cannot be served, version 1 answers",
+            "version 3 cannot be served, so version 1 answers",
+            "version 2 cannot be served, so version 1 answers",
         ]
         assert str(tmp_path) not in str(listed)
         assert post(server, picture, f"/v1/models/{NAME}@3/segment").status_code == 500

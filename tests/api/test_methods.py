@@ -159,7 +159,7 @@ def test_a_misspelt_part_of_a_url_encoded_form_is_named(
 def test_what_takes_no_file_asks_for_none(client: TestClient) -> None:
     answer = client.post("/v1/projects", json={"name": "x"})
     assert answer.status_code == 415
-    assert answer.json()["detail"].endswith("send its values as parts: -F NAME=VALUE")
+    assert answer.json()["detail"].endswith("send the values as parts: -F NAME=VALUE")
 
 
 def exchange(server: Running, *requests: bytes) -> bytes:

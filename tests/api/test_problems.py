@@ -146,7 +146,7 @@ def test_a_form_that_is_cut_is_refused(client: TestClient, labels: bytes) -> Non
     for size in (0, 9, whole.index(labels) + 9, whole.index(b"seed"), len(whole) - len(b"-\r\n")):
         cut = {"content": whole[:size], "headers": headers}
         detail = post(client, SYNTHESIZE, 400, "malformed_request", **cut)
-        assert detail == "The form is cut: it ends before its last boundary."
+        assert detail == "The form is incomplete: it ends before its last boundary."
     empty = {"content": b"--x--", "headers": {"Content-Type": "multipart/form-data; boundary=x"}}
     assert "Field required" in post(client, SYNTHESIZE, 422, "invalid_parameter", **empty)
 

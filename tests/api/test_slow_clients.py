@@ -64,7 +64,7 @@ def test_event_streams_are_limited_for_each_client_and_in_all() -> None:
     streams = Streams(8)
     for client in ("a", "a", "b", "b", "c", "c"):
         streams.take(client)
-    with pytest.raises(Refusal, match="2 event streams of yours are open") as refused:
+    with pytest.raises(Refusal, match="you have 2 open event streams") as refused:
         streams.take("a")
     assert refused.value.code == "rate_limited"
     streams.take("d")

@@ -238,7 +238,7 @@ def test_a_job_whose_folder_is_gone_does_not_hold_up_the_others(server: Server) 
     instruct(server.root, DONE)
     server.state_becomes("succeeded", "b" * 32)
     first = server.job()
-    assert first.state == "queued" and "its folder is gone" in (first.error or "")
+    assert first.state == "queued" and "its folder is missing" in (first.error or "")
     (server.root / "elsewhere").rename(server.root / first.id)
     assert server.state_becomes("succeeded").error is None
 

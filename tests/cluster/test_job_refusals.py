@@ -121,7 +121,9 @@ def test_a_job_that_did_not_start_for_a_reason_that_is_not_told(tmp_path: Path) 
 def test_what_is_no_ray_cluster_refuses_a_job(version: str, tmp_path: Path) -> None:
     with head((200, "{}"), version=version) as address:
         place = Place(tmp_path, address, "")
-        with pytest.raises(StartRefused, match=r"is not a Ray dashboard .*CAPS_MED_JOBS") as raised:
+        with pytest.raises(
+            StartRefused, match=r"no Ray dashboard answers .*CAPS_MED_JOBS"
+        ) as raised:
             place.executor.submit(place.job)
     assert not raised.value.permanent
 
@@ -133,7 +135,7 @@ def test_what_is_said_of_a_job_in_other_words_tells_nothing_of_it(
     with head((200, '{"job_id": "x", "submission_id": "x"}'), job) as address:
         place = Place(tmp_path, address, "")
         place.executor.submit(place.job)
-        with pytest.raises(ClusterUnavailable, match="is not a Ray dashboard") as raised:
+        with pytest.raises(ClusterUnavailable, match="no Ray dashboard answers") as raised:
             place.executor.alive(place.job)
     assert not raised.value.for_all
 

@@ -215,4 +215,6 @@ def test_other_arguments_replace_one_replica_after_the_other(
 def test_another_port_is_refused_while_serve_runs(deployed: Deployed) -> None:
     done = deploy(deployed.nodes, deployed.models, ["--port", "1"], {})
     assert done.returncode == 2
-    assert f"Ray Serve runs on 127.0.0.1:{deployed.port} already" in " ".join(done.stderr.split())
+    assert f"Ray Serve is already running on 127.0.0.1:{deployed.port}" in " ".join(
+        done.stderr.split()
+    )

@@ -116,7 +116,7 @@ def test_a_cluster_that_refuses_the_token_is_told(nodes: Cluster, tmp_path: Path
     wrong.write_text("0" * 64)
     said = apart(nodes, "check_one_run", tmp_path, RAY_AUTH_TOKEN_PATH=str(wrong))
     assert "StartRefused: the Ray cluster at" in said
-    assert "refuses the service's token: set RAY_AUTH_MODE=token" in said
+    assert "rejects the service's token: set RAY_AUTH_MODE=token" in said
 
 
 def test_several_processes_train_one_network(nodes: Cluster, discs: Path, tmp_path: Path) -> None:

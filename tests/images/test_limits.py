@@ -37,7 +37,7 @@ def test_bounds_of_the_environment(
     assert Limits.of_environment() == Limits()
     monkeypatch.setenv(variable, "7")
     assert Limits.of_environment() == Limits(**{name: 7})
-    with pytest.raises(InputTooLarge, match=f"or allow more by {variable}"):
+    with pytest.raises(InputTooLarge, match=f"or allow more with {variable}"):
         if name == "max_bytes":
             Limits.of_environment().check_file(8)
         Limits.of_environment().check_array((2, 4))

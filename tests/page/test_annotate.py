@@ -839,8 +839,8 @@ class TestOtherOrders:
         self.open(page, "disc-0.png")
         page.locator(f"{VIEW} .labels input").set_input_files(parts)
         expect(told).to_have_text(
-            "1 of 3 label maps is saved. disc-1.png: the label map has the size (9, 9), its image "
-            "(48, 64): resample it to the image's voxels first. "
+            "1 of 3 label maps is saved. disc-1.png: the label map has the size (9, 9), but its "
+            "image (48, 64): resample it to the image's voxels first. "
             "other.png: no image has this name."
         )
         expect(rows.filter(has_text="corrected")).to_have_count(1)

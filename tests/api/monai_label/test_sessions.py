@@ -37,7 +37,7 @@ def test_their_bytes_are_bounded() -> None:
         assert sessions.get(first.id, "one") is None
         for who in ("one", "two"):
             sessions.add(who, bytes(50))
-        with pytest.raises(Refusal, match="of others take up the room"):
+        with pytest.raises(Refusal, match="other sessions are using all the memory"):
             sessions.add("three", bytes(1))
 
     run_async(check())
@@ -49,7 +49,7 @@ def test_sessions_stay_whose_room_would_not_be_enough() -> None:
         own = [sessions.add("one", bytes(10)) for _ in range(2)]
         sessions.add("two", bytes(50))
         sessions.add("three", bytes(10))
-        with pytest.raises(Refusal, match="of others take up the room"):
+        with pytest.raises(Refusal, match="other sessions are using all the memory"):
             sessions.add("one", bytes(45))
         assert all(sessions.get(each.id, "one") for each in own)
         sessions.add("one", bytes(30))

@@ -69,7 +69,7 @@ def test_what_was_learned_is_not_held_out_where_the_held_out_part_was_deleted() 
     before = [replace(one, learned=True) for one in images[:4]]
     for seed in range(9):
         assert held_out_of([*before, *images[4:]], project_of(seed=seed, held_out=0.6)) == {"5"}
-    with pytest.raises(Refusal, match="correct a new image, of another patient"):
+    with pytest.raises(Refusal, match="correct a new image of another patient"):
         held_out_of([*before, images[4]], project_of())
 
 

@@ -333,7 +333,7 @@ def test_no_round_of_a_deleted_project_is_kept(tmp_path: Path) -> None:
         corrected=2, trained_on=1, held_out=1,
     )  # fmt: skip
     store.add_round(one, [], [])
-    with pytest.raises(Refusal, match="is not finished"):  # another service was first
+    with pytest.raises(Refusal, match="has not finished"):  # another service was first
         store.add_round(one, [], [])
     store.delete_project(project.id)
     assert store.open_rounds() == []

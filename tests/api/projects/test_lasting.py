@@ -103,7 +103,7 @@ def test_a_project_has_one_open_round(store: ProjectStore) -> None:
     """Also where two begin at once, and the second counts the first."""
     project = project_of(store, "a")
     store.add_round(round_of(project), [], [])
-    with pytest.raises(Refusal, match="is not finished"):
+    with pytest.raises(Refusal, match="has not finished"):
         store.add_round(round_of(project, 2), [], [])
     store.change_round(round_of(project), state="failed")
     store.add_round(round_of(project, 2), [], [])

@@ -106,7 +106,7 @@ def test_a_round_trains_and_tells_whether_the_model_is_better(
             assert client.delete(f"{project}/images/{image['id']}").status_code == 204
     refused = client.post(f"{project}/learn", data=TINY)
     assert code(refused) == (422, "data_not_fit"), "the others were learned"
-    assert "learned from all others" in refused.json()["detail"]
+    assert "learned from all other images" in refused.json()["detail"]
 
 
 def test_a_round_is_cancelled_with_its_job_or_project(client: httpx.Client, create: Create) -> None:
@@ -421,14 +421,14 @@ def test_a_model_that_is_not_worse_is_kept() -> None:
     assert compared("m@1", low, "n@1", low)[0]
     accepted, message = compared("m@1", high, "n@1", low)
     assert not accepted
-    assert "n@1 is worse than m@1 on 1 held-out image, which stays" in message
+    assert "n@1 is worse than m@1 on 1 held-out image, so m@1 stays in use" in message
 
 
 def test_a_model_that_cannot_be_compared_is_not_kept() -> None:
     """The held-out images were deleted while it was trained."""
     accepted, message = compared("m@1", Scores([], []), "n@1", Scores([], []))
     assert not accepted
-    assert message == "no held-out image is left to compare n@1 with m@1, which stays"
+    assert message == "no held-out image is left to compare n@1 with m@1, which stays in use"
 
 
 def test_dice_has_an_interval_over_images() -> None:
