@@ -161,7 +161,7 @@ class TestRound:
         assert put.ok, put.text()
         page.locator(f"{VIEW} button.save").press("Enter")
         dialog = page.locator("#conflict")
-        expect(dialog).to_contain_text("berta has saved meanwhile")
+        expect(dialog).to_contain_text("berta has saved in the meantime")
         expect(dialog).to_contain_text(f"differ in {SIZE[0] * SIZE[1] - painted:,} voxels")
         dialog.locator(".take").press("Enter")
         expect(page.locator(f"{VIEW} button.save")).to_be_focused()
@@ -371,18 +371,18 @@ class TestOtherOrders:
         page.evaluate(NO_ROOM)
         self.open(page, "disc-0.png")
         page.locator(CANVAS).press("Space")
-        expect(page.locator(STANDING)).to_contain_text("Cannot be kept over a reload")
+        expect(page.locator(STANDING)).to_contain_text("A reload of the page would lose this")
         self.open(page, "disc-1.png")
         assert page.evaluate(PAINTED) == 0
         self.open(page, "disc-0.png")
         assert page.evaluate(PAINTED) == 21
-        expect(page.locator(STANDING)).to_contain_text("Cannot be kept over a reload")
+        expect(page.locator(STANDING)).to_contain_text("A reload of the page would lose this")
 
         page.evaluate("() => capsMed.annotate.gl.getExtension('WEBGL_lose_context').loseContext()")
         page.locator(f"{VIEW} .lost").wait_for()
         page.keyboard.press("Control+z")  # nothing can be painted
         page.clock.fast_forward(500)  # a stroke is kept after less
-        expect(page.locator(STANDING)).to_contain_text("Cannot be kept over a reload")
+        expect(page.locator(STANDING)).to_contain_text("A reload of the page would lose this")
         page.locator(f"{VIEW} .lost button").click()
         expect(page.locator(f"{VIEW} .lost")).to_have_count(0)
         page.wait_for_function("() => capsMed.annotate.difference().changed === 21")
@@ -424,7 +424,7 @@ class TestOtherOrders:
         self.open(page, "disc-1.png")
         rows, sending = page.locator(f"{VIEW} .images tr"), page.locator(f"{VIEW} .sending")
         expect(rows.filter(has_text="disc-0.png")).to_contain_text("being saved")
-        expect(sending).to_contain_text("kept in this tab until then: disc-0.png.")
+        expect(sending).to_contain_text("(kept in this tab until then): disc-0.png.")
         page.locator(CANVAS).press("Space")
         first.abort()
         expect(sending).to_contain_text("trying again")
@@ -468,7 +468,7 @@ class TestOtherOrders:
         following = sent(page, nexts, 0)
         save.continue_()
         dialog = page.locator("#conflict")
-        expect(dialog).to_contain_text("berta has saved meanwhile")
+        expect(dialog).to_contain_text("berta has saved in the meantime")
         following.continue_()
         expect(page.locator(f"{VIEW} .busy")).to_have_count(0)
         expect(page.locator(f"{VIEW} .caption")).to_have_text("disc-0.png")
@@ -497,7 +497,7 @@ class TestOtherOrders:
 
         def restored() -> None:
             expect(caption).to_have_text("disc-0.png")
-            expect(page.locator(STANDING)).to_contain_text("Not saved; restored from before")
+            expect(page.locator(STANDING)).to_contain_text("Not saved; restored from this tab")
             assert page.evaluate(PAINTED) == 21
             expect(page.locator(f"{VIEW} .predicts")).not_to_be_checked()
 
@@ -578,7 +578,7 @@ class TestOtherOrders:
         for files in (pictures(), pictures()[:1]):
             page.locator(f"{VIEW} .drop input").set_input_files(files)
         upload = sent(page, held, 0)
-        expect(page.locator(f"{VIEW} .told")).to_contain_text("Other files are on their way")
+        expect(page.locator(f"{VIEW} .told")).to_contain_text("Other files are being uploaded")
         rows = page.locator(f"{VIEW} .images tr")
         rows.last.locator(".delete").click()
         page.locator("#confirm .confirmed").click()
@@ -690,7 +690,7 @@ class TestOtherOrders:
         self.open(page, "disc-0.png")
         expect(page.locator(STANDING)).to_contain_text("No label map yet")
         expect(page.locator(SAID)).to_have_text(
-            re.compile("disc-0.png.* is not predicted: no answ")
+            re.compile("disc-0.png.* could not be predicted: no answ")
         )
 
         def somebody_was_faster(route: Route) -> None:
@@ -753,7 +753,7 @@ class TestOtherOrders:
         page.locator(CANVAS).press("Space")
         expect(page.locator(STANDING)).to_contain_text("Not saved, but kept in this tab")
         page.reload()
-        expect(page.locator(STANDING)).to_contain_text("restored from before")
+        expect(page.locator(STANDING)).to_contain_text("restored from this tab")
         expect(told).to_have_text("The image is unlike.")
         page.locator(CANVAS).press("Control+s")
         expect(page.locator(SAID)).to_contain_text("Saved as version")
@@ -775,7 +775,7 @@ class TestOtherOrders:
         (study / "both" / "disc.png").write_bytes(pictures()[0]["buffer"])
         scan = read_image([*study.glob("head/*")])
         nib.save(nib.Nifti1Pair(scan.array[0], scan.affine), study / "both" / "scan.img")
-        page.locator(VIEW).get_by_label("Patient of the images to come").fill(" p 1 ")
+        page.locator(VIEW).get_by_label("Patient of the next images").fill(" p 1 ")
         drop(page, f"{VIEW} .drop", study)
         rows = page.locator(f"{VIEW} .images tr")
         expect(rows).to_have_count(2 + 7)
@@ -818,7 +818,7 @@ class TestOtherOrders:
         page.locator(f"{VIEW} .projects").wait_for()
         drop(page, f"{VIEW} .stage", file)
         told = page.get_by_role("alert")
-        expect(told).to_have_text("No files are taken here: open a project, or another view.")
+        expect(told).to_have_text("Files cannot be dropped here: open a project or another view.")
         page.locator("nav a", has_text="Segment").click()
         expect(told).to_have_count(0)
 
@@ -847,7 +847,7 @@ class TestOtherOrders:
         expect(page.locator(STANDING)).to_contain_text("Version 1 by anonymous.")
         assert page.evaluate(PAINTED) == SIZE[0] * SIZE[1]
         page.locator(f"{VIEW} .labels input").set_input_files(parts[1:2])
-        expect(told).to_contain_text("disc-0.png: its image is corrected already")
+        expect(told).to_contain_text("disc-0.png: its image is already corrected")
         check_accessible(page)
 
         broken = FilePayload(name="notes.txt", mimeType="text/plain", buffer=b"no image")
@@ -977,7 +977,7 @@ class TestOtherOrders:
 
         page.route(re.compile(r"/next\?"), chosen)
         page.locator(f"{VIEW} .next").click()
-        expect(page.locator(SAID)).to_contain_text("at random: the model has no scores")
+        expect(page.locator(SAID)).to_contain_text("at random: the model has not scored")
         used = "uncertainty"
         page.locator(f"{VIEW} .next").click()
         expect(page.locator(SAID)).to_have_count(0)

@@ -112,7 +112,7 @@ def test_a_reload_loses_nothing(
         "Segmenting slab.nii.gz with brain-t1-tissue"
     )
     check_done(page, wanted, tmp_path)
-    expect(page.locator("#segment .summary")).to_contain_text("shown alone")
+    expect(page.locator("#segment .summary")).to_contain_text("only its label map is shown")
     for what in ("shows", "refine", "against"):  # of which nothing can be asked without the image
         expect(page.locator(f"#segment .{what}")).to_be_disabled()
     check_forgotten(server, job)

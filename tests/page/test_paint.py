@@ -73,7 +73,9 @@ def test_a_browser_that_lets_the_page_keep_nothing(
     page.reload()
     before = begin(page)
     paint(page)
-    expect(page.locator("#synthesize .painting")).to_contain_text("Cannot be kept over a reload")
+    expect(page.locator("#synthesize .painting")).to_contain_text(
+        "A reload of the page would lose this"
+    )
     assert page.evaluate(DRAWN) > before
 
 

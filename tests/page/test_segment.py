@@ -255,7 +255,7 @@ def test_what_was_dropped_and_cannot_be_read_is_told(
     page.route("**/v1/models", lambda _: None)  # unanswered
     page.reload()
     drop(page, STAGE, tmp_path / "empty")
-    expect(page.get_by_role("alert")).to_have_text("There are no files in what was dropped.")
+    expect(page.get_by_role("alert")).to_have_text("Nothing that was dropped contains a file.")
     drop(page, STAGE, folder)
     expect(page.locator("#segment .busy")).to_contain_text("Reading the models")
     expect(page.get_by_role("alert")).to_have_count(0)

@@ -65,7 +65,7 @@ def finest(page: Page) -> None:
     """All images along the slider, of which most come once it is used."""
     settled(page, "synthesize")
     frames = page.locator("#synthesize .frames")
-    expect(frames).to_have_text("5 images along the slider, 17 once it is moved.")
+    expect(frames).to_have_text("5 images along the slider, 17 once you move it.")
     slide(page, POSITION, 0)
     expect(frames).to_have_text("17 images along the slider.")
     settled(page, "synthesize")

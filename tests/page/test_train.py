@@ -36,7 +36,7 @@ def test_one_archive_is_taken(opened: Callable[..., Page], tmp_path: Path) -> No
     page = opened("train")
     field = page.locator("#train [name=archive]")
     drop(page, "#train .stage", *files)
-    expect(page.get_by_role("alert")).to_have_text("One file is taken here; 2 were dropped.")
+    expect(page.get_by_role("alert")).to_have_text("Drop one file here; 2 were dropped.")
     assert field.evaluate("one => one.files.length") == 0
     check_accessible(page)
     drop(page, "#train .stage", files[0])
@@ -129,7 +129,7 @@ def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -
     expect(listed).to_contain_text("succeeded")
     curves = page.locator(f"{JOB} .curves figure")
     for curve, name, unit in zip(
-        curves.all(), ("Training loss", "Dice on held-out data"), ("mean of the epoch", "Dice"),
+        curves.all(), ("Training loss", "Dice on held-out data"), ("mean over the epoch", "Dice"),
         strict=True,
     ):  # fmt: skip
         expect(curve.locator("figcaption")).to_contain_text(name)
@@ -219,7 +219,7 @@ def test_what_to_look_at_in_data_that_are_trained_on(
     page.locator("#train [name=task]").select_option("classification")
     fill(page, "alike", zipped(tmp_path), epochs="5000")
     findings = page.locator("#train .findings")
-    expect(findings.locator("h2")).to_have_text("What to look at in the data")
+    expect(findings.locator("h2")).to_have_text("Check the data")
     expect(findings).to_contain_text("is the same image as benign/0.png, but of class malignant")
     page.set_viewport_size({"width": 390, "height": 844})
     expect(page.locator("#train .jobs")).to_contain_text("classification")
@@ -256,7 +256,7 @@ class TestRefused:
         expect(findings).to_contain_text("case0.png")
         expect(page.locator("#train .work .problem")).to_contain_text("1 of 2 findings are errors")
         assert page.locator("#train .findings td").nth(2).inner_text()
-        expect(findings.locator("h2")).to_have_text("What is wrong with the data")
+        expect(findings.locator("h2")).to_have_text("Problems in the data")
 
     def test_a_job_that_is_no_longer_there(self, opened: Callable[..., Page]) -> None:
         """As a link that was kept for long."""

@@ -108,7 +108,7 @@ async function begun(left: Left, signal: AbortSignal): Promise<string> {
       return await idOf(call(JOBS, { headers: keyed(left), signal }));
     } catch (error) {
       if (isLost(error))
-        throw new Problem('the upload was cut off', `The page was reloaded before ${apart(left.name)} was uploaded: choose it again.`, error.code);
+        throw new Problem('the upload was interrupted', `The page was reloaded before ${apart(left.name)} was uploaded: choose it again.`, error.code);
       if (!isSilence(error) && (error as Problem).code !== 'not_finished') throw error;
     }
     await pause(PAUSE, signal);

@@ -74,7 +74,7 @@ class Catalog {
   find = (name: string): Model | undefined => this.models.find((model) => model.name === name);
 
   model(name: string): Model {
-    if (!name) throw new Problem('no model', 'The service has no model for this. Train one, or start the service with a folder that has one: caps-med serve --models DIR');
+    if (!name) throw new Problem('no model', 'The service has no model for this task. Train one, or start the service with a model repository that contains one: caps-med serve --models DIR');
     const found = this.find(name);
     if (!found) throw new Error(`there is no model ${name} any more: reload this page`);
     return found;

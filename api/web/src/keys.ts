@@ -13,14 +13,14 @@ export const HELP: Record<string, [keys: string, what: string][]> = {
   'Pointer': [
     ['move', 'position and value under the pointer'],
     ['drag', 'what the chosen tool does: crosshair, window or pan'],
-    ['drag, right button', 'window: right for a wider one, up for a brighter image'],
+    ['drag, right button', 'window: drag right to widen it, up to brighten the image'],
     ['drag, wheel pressed or Shift', 'pan'],
-    ['wheel', 'the next slice; zoom over a single slice'],
+    ['wheel', 'next or previous slice; zoom if there is only one'],
     ['Ctrl + wheel', 'zoom at the crosshair'],
   ],
   'Keys over the picture': [
     ['← → ↑ ↓', 'move the crosshair; turn the 3-D view'],
-    ['Page Up, Page Down', 'the next slice'],
+    ['Page Up, Page Down', 'next or previous slice'],
     ['+ −', 'zoom'],
     ['R', 'reset zoom, place and window'],
     ['C, W, P', 'tool: crosshair, window, pan'],
@@ -29,11 +29,11 @@ export const HELP: Record<string, [keys: string, what: string][]> = {
   ],
   'Painting': [
     ['Space', 'paint at the crosshair'],
-    ['[ ]', 'a smaller, a larger brush'],
+    ['[ ]', 'smaller, larger brush'],
     ['Ctrl + Z, Ctrl + Y', 'undo, redo (⌘ on a Mac)'],
   ],
   'Correcting in Annotate': [
-    ['B, E, F', 'brush, eraser, fill; C, W or P to look only'],
+    ['B, E, F', 'brush, eraser, fill; C, W or P to view only'],
     ['1 … 9', 'label to paint; 0 for the background'],
     ['Space', 'use the tool at the crosshair'],
     ['Shift + ← → ↑ ↓', 'move, and paint or erase on the way'],
@@ -44,8 +44,8 @@ export const HELP: Record<string, [keys: string, what: string][]> = {
     ['N', 'save, and open the next image'],
   ],
   'Over the image in Classify': [
-    ['drag', 'a region, which is classified alone'],
-    ['← → ↑ ↓', 'move the region; the first press chooses the middle'],
+    ['drag', 'classify only a region'],
+    ['← → ↑ ↓', 'move the region, which begins in the middle'],
     ['Shift + ← → ↑ ↓', 'move its lower right corner'],
     ['Esc', 'the whole image'],
   ],

@@ -141,8 +141,8 @@ export const learn = async (id: string, fields: object): Promise<Round> => (awai
 export const rounds = async (id: string): Promise<Round[]> => (await json<{ rounds: Round[] }>(at(id, '/rounds'))).rounds;
 /** How the corrected images leave the service: what is told of each layout. */
 export const LAYOUTS = {
-  nnunet: ['Export for nnU-Net', "The corrected images as nnU-Net's folders and dataset.json"],
-  pairs: ['Export as pairs', 'The corrected images as the service keeps them, in the folders images and labels'],
+  nnunet: ['Export for nnU-Net', "The corrected images in nnU-Net's folders, with dataset.json"],
+  pairs: ['Export as pairs', 'The corrected images as the service stores them, in the folders images and labels'],
 } as const;
 export type Layout = keyof typeof LAYOUTS;
 export const exported = async (id: string, layout: Layout, signal: AbortSignal): Promise<Blob> => (await call(`${at(id, '/export')}?${query({ layout })}`, { signal })).blob();

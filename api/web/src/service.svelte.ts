@@ -95,7 +95,7 @@ export async function pause(seconds: number, signal?: AbortSignal | null): Promi
 export async function checkReadable(parts: Iterable<unknown>): Promise<void> {
   for (const file of parts) {
     if (file instanceof Blob) await file.slice(0, 1).arrayBuffer().catch(() => {
-      throw new Problem('unreadable file', `The browser cannot read ${file instanceof File ? file.name : 'the file'}: it is a folder, may not be read, or was changed, moved or deleted; choose it again`, UNREADABLE);
+      throw new Problem('unreadable file', `The browser cannot read ${file instanceof File ? file.name : 'the file'}: it is a folder, is not readable, or was changed, moved or deleted; choose it again`, UNREADABLE);
     });
   }
 }

@@ -28,7 +28,7 @@ export const TASKS = {
       ({ src: await picture(post(`v1/models/${model}/synthesize?format=png`, { labels, seed: 1, count: 3 }, signal), signal) }),
   },
   classification: {
-    view: 'Classify', score: 'accuracy', data: 'images in a folder for each class, or with a CSV list', batch: 'Images',
+    view: 'Classify', score: 'accuracy', data: 'images in one folder per class, or with a CSV list', batch: 'Images',
     show: async (model, image, signal) => {
       const { label, classes: [first] } = await (await post(`v1/models/${model}/classify`, { image }, signal)).json();
       const src = await picture(post('v1/images?format=png', { image, model }, signal), signal);

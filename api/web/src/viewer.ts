@@ -40,7 +40,7 @@ export const FAILED = 'The 3-D graphics of this page have failed.';
 
 /** Why an image is not drawn by WebGL that is longer than `most` voxels; WebGL would draw it without its label map, or not at all. */
 export const tooLarge = (longest: number, most: number): Problem => new Problem('too large for 3-D graphics',
-  `This image is ${longest} voxels long; the browser's 3-D graphics (WebGL 2) take ${most}. Slices are shown instead.`, TOO_LARGE);
+  `This image is ${longest} voxels long; the browser's 3-D graphics (WebGL 2) can draw at most ${most}. Slices are shown instead.`, TOO_LARGE);
 export const TOO_LARGE = 'too_large_to_draw';
 
 /** What is promised, or a failure once `milliseconds` have passed. */
@@ -83,7 +83,7 @@ export class Viewer extends Niivue {
     canvas.addEventListener('webglcontextlost', lost);
     const over = new AbortController();
     const beginning = within(this.attachToCanvas(canvas), START, noGraphics('The 3-D graphics of this browser did not start.'))
-      .catch((error) => { throw error instanceof Problem ? error : noGraphics('This browser has no 3-D graphics for this page.'); });
+      .catch((error) => { throw error instanceof Problem ? error : noGraphics('This browser does not provide 3-D graphics (WebGL 2).'); });
     beginning.then(() => {
       capsMed[name] = this;
       globalThis.addEventListener('beforeprint', () => this.drawNow(), over); // WebGL keeps no frame that was shown before
