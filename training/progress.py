@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 T = TypeVar("T")
 #: What takes long in more than one place.
 CHECKING, PREPARING = "checking the data", "preparing the data"
-SCORING, EVALUATING = "scoring on what is held out", "evaluating"
+SCORING, EVALUATING = "scoring held-out data", "evaluating"
 #: Gives items as they are asked for, and shows how many were: of what, such as ``checking``, and of
 #: how many, or None where `len` of them says it.
 Show: TypeAlias = Callable[[Iterable[Any], str, int | None], Generator[Any, None, None]]

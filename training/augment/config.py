@@ -102,7 +102,7 @@ class AugmentFolder:
         if not self._begun():
             if self.out.exists() and any(p for p in self.out.iterdir() if p != self.work):
                 raise InvalidParameter(
-                    f"--out {self.out}: the folder is not empty; name another one"
+                    f"--out {self.out}: the folder is not empty; name another folder"
                 )
             shutil.rmtree(self.work / "done", ignore_errors=True)
             write_text(file, json.dumps(wanted, indent=2) + "\n")
@@ -112,8 +112,8 @@ class AugmentFolder:
         if keys:
             changed = "; ".join(f"{k}: {before.get(k)} -> {wanted[k]}" for k in keys)
             raise InvalidParameter(
-                f"--out {self.out}: was started with other values ({changed}); give the same ones "
-                "to continue, or name another folder"
+                f"--out {self.out}: was started with other values ({changed}); give the same "
+                "values to continue, or name another folder"
             )
         self._tidy()
         return True
@@ -137,13 +137,13 @@ class AugmentFolder:
         was, now = ({name for part in each.values() for name in part} for each in (before, cases))
         changes = [
             f"{what} {listed(sorted(names), NAMED)}"
-            for what, names in (("new are", now - was), ("gone are", was - now))
+            for what, names in (("added:", now - was), ("missing:", was - now))
             if names
         ]
         raise InvalidParameter(
             f"--out {self.out}: the data have changed since the run began "
-            f"({'; '.join(changes) or 'their groups or parts are others'}), so that images that "
-            "were trained on could be tested on: bring the data back, or name another folder"
+            f"({'; '.join(changes) or 'their groups or parts differ'}), so images that were "
+            "trained on could be tested on: restore the data, or name another folder"
         )
 
     def _tidy(self) -> None:

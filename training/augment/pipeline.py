@@ -70,7 +70,7 @@ def _augment(
     config: AugmentConfig, folder: AugmentFolder, models: Path | None, console: Console
 ) -> Result:
     if folder.open(config):
-        print_line(console, f"going on in {folder.out}")
+        print_line(console, f"continuing in {folder.out}")
     whole = open_dataset(config.data)
     # the training images are chosen before the check, whose one pass gives them a card, too
     apart = test_groups(whole) if config.holds_out_test else frozenset()
@@ -91,7 +91,7 @@ def _augment(
 
     _print_stage(run, 2, "the generator")
     generator = folder.once("generator", lambda: train_generator(run))
-    _print_stage(run, 3, "the judge: a segmenter of the real images")
+    _print_stage(run, 3, "the judge: a segmenter for the real images")
     judge = folder.once("judge", lambda: train_judge(run))
 
     _print_stage(
@@ -124,7 +124,7 @@ def _check(dataset: Dataset, console: Console) -> Mapping[str, Any]:
     if not dataset.trainable:
         errors = [found for found in dataset.findings if found.severity == "error"]
         raise InvalidInput(
-            f"{dataset.data}: cannot be learned from: {counted(len(errors), 'error')}, the first: "
+            f"{dataset.data}: cannot be trained on: {counted(len(errors), 'error')}, the first: "
             f"{errors[0]}; `caps-med data check {shlex.quote(str(dataset.data))}` shows all"
         )
     return {"findings": [found.model_dump(mode="json") for found in dataset.findings]}
@@ -150,8 +150,8 @@ def _generate(
         best = max(one.dice for one in images)
         raise InvalidInput(
             f"the geometry survived in none of {counted(len(images), 'image')} "
-            f"(the best Dice is {best:.3f}, {judge['threshold']} is needed): train the generator "
-            "longer (--epochs), or give more labelled images"
+            f"(the best Dice is {best:.3f}, but {judge['threshold']} is needed): train the "
+            "generator longer (--epochs), or give more labelled images"
         )
     about = {
         "caps_med": caps_med.__version__,

@@ -63,9 +63,9 @@ class Result:
         kept, dice = len(self.kept), list(self.judge["dice"].values())
         if kept < self.config.count:
             yield (
-                f"{kept} of {counted(self.config.count, 'image')} that were asked for: the "
-                f"geometry of the other {len(self.dropped)} did not survive. Train the generator "
-                "longer, or give it more labelled images."
+                f"only {kept} of the requested {counted(self.config.count, 'image')}: the geometry "
+                f"of the other {len(self.dropped)} did not survive. Train the generator longer, or "
+                "give it more labelled images."
             )
         elif len(self.dropped) > _MANY * len(self.drawn):
             yield (
@@ -75,14 +75,14 @@ class Result:
         if _mean(dice) < POOR:
             yield (
                 f"the judge finds the labels of real images with a Dice of only {_mean(dice):.2f}: "
-                "its judgement of synthetic ones is worth little."
+                "its judgement of synthetic images is worth little."
             )
         elif self.kept and _mean(one.dice for one in self.kept) > _mean(dice) + _EASIER:
             yield (
                 f"the judge finds the labels of the kept images with a mean Dice of "
                 f"{_mean(one.dice for one in self.kept):.2f}, those of real ones with "
-                f"{_mean(dice):.2f}: the synthetic images are easier than real ones, cleaner "
-                "perhaps, and may teach less."
+                f"{_mean(dice):.2f}: the synthetic images are easier than real ones, perhaps "
+                "cleaner, and may teach less."
             )
         if self.judge["seen"]:
             yield (
@@ -99,9 +99,9 @@ class Result:
                 kinds.setdefault(warning.partition(":")[0], []).append(warning)
         for told in kinds.values():
             yield (
-                f"of {len(told)} of {counted(len(self.drawn), 'new label map')} the generator "
-                f"{self.generator['model']} says: {told[0]}. What it says of each is in "
-                "manifest.json."
+                f"about {len(told)} of {counted(len(self.drawn), 'new label map')}, the generator "
+                f"{self.generator['model']} says: {told[0]}. manifest.json contains its warnings "
+                "about each."
             )
 
     def judged(self) -> str:
@@ -113,14 +113,14 @@ class Result:
         else:
             how = "a segmenter trained on the real images, cross-validated, finds"
         why = (
-            "as asked for"
+            "as requested"
             if self.judge["given"]
             else "two standard deviations below the mean of what it finds in real images"
             + ("" if self.judge["seen"] else " that it has not seen")
             + f" ({_mean(dice):.3f} over {len(dice)}), at least a tenth below"
         )
         return (
-            f"An image is kept where {how} its label map with a Dice of {threshold:.3f} or more: "
+            f"An image is kept if {how} its label map with a Dice of {threshold:.3f} or more: "
             f"{why}. {len(self.kept)} of {counted(len(self.drawn), 'image')} kept."
         )
 
@@ -150,7 +150,7 @@ def write_pages(result: Result, folder: AugmentFolder) -> None:
         histogram=histogram(
             {"real": list(result.judge["dice"].values()), "synthetic": synthetic},
             result.judge["threshold"],
-            "Dice of what the judge finds",
+            "Dice of the labels that the judge finds",
         ),
         dropped=_dropped(result, folder),
         facts=_facts(result),
@@ -232,7 +232,7 @@ def _facts(result: Result) -> dict[str, str]:
         "data": f"{len(result.parts.dataset.cases)} labelled images of {Path(config.data).name}",
         "set aside": ""
         if result.benefit is None
-        else f"{result.benefit.test}; nothing above was learned from them",
+        else f"{result.benefit.test}; none of the above was trained on them",
         "new label maps": ", ".join(f"{n} {how}" for how, n in sorted(hows.items())),
         "generator": f"{result.generator['model']}, weights {result.generator['weights_sha256']}",
         "judge": f"{result.judge['model']}, weights {result.judge['weights_sha256']}",

@@ -74,7 +74,7 @@ def split(config: AugmentConfig, whole: Dataset, training: Dataset) -> Parts:
         apart = len(whole.groups) - len(training.groups)
         raise InvalidParameter(
             f"--train-segmenter: {len(whole.groups)} independent cases are too few to set "
-            f"{apart} aside; give labelled images of their own for the comparison: --test DIR"
+            f"{apart} aside; give separate labelled images for the comparison: --test DIR"
         )
     test = whole.subset(set(whole.groups) - set(training.groups))
     return Parts(training, read_originals(training), test)

@@ -211,7 +211,7 @@ def _with_tta(models: Sequence[Model]) -> list[Model]:
     if len(without) == len(models):
         models[0].with_tta()  # says why not
     say_warnings(
-        f"{model.reference} was trained without mirror images: it is scored without --tta alone"
+        f"{model.reference} was trained without mirror images: it is scored only without --tta"
         for model in without
     )
     return [

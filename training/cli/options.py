@@ -134,7 +134,7 @@ def check_new_folder(out: Path) -> None:
     """
     _check_writable(out)
     if out.exists() and any(out.iterdir()):
-        raise InvalidParameter(f"--out {out}: the folder is not empty; name another one")
+        raise InvalidParameter(f"--out {out}: the folder is not empty; name another folder")
 
 
 def _check_writable(out: Path) -> None:

@@ -493,7 +493,7 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
                 bundle = distributed.in_parallel(lambda: train(request, console))
     except ReportStopped as stopped:
         published = f"{stopped.bundle.reference} is trained, in {stopped.bundle.path}"
-        how = f"stopped before the report was written; for that: {request.command} --resume"
+        how = f"stopped before the report was written; to write it: {request.command} --resume"
         print_line(console, f"{published}\n{how}")
         raise typer.Exit(INTERRUPTED) from None
     except KeyboardInterrupt:
@@ -538,7 +538,7 @@ def _train_side_by_side(request: TrainRequest, trials: int, cluster: str | None)
         )
     if not trials and not request.folds:
         raise InvalidParameter(
-            "--cluster trains folds or trials side by side: add --folds or --tune"
+            "--cluster trains folds or trials in parallel: add --folds or --tune"
         )
     require_extra("scale", "--tune" if trials else "--cluster")
     if trials:
@@ -607,7 +607,7 @@ def _print_how_to_resume(run: Path, command: str) -> None:
     from training.cluster.trials import TrialsFolder
 
     if any(run.rglob("checkpoint.pt")):
-        said = f"stopped; the last whole epoch is kept, continue with: {command} --resume"
+        said = f"stopped; the last complete epoch is kept; continue with: {command} --resume"
     elif TrialsFolder(run).record.exists():  # of a search that is not begun twice
         said = f"stopped before the end of the first epoch; continue with: {command} --resume"
     else:

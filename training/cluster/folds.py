@@ -35,7 +35,7 @@ def train_folds_together(request: TrainRequest, address: str, console: Console) 
     """
     prepared = prepare(request, console)
     members = _members(prepared)
-    with connected(address, "training folds side by side"):
+    with connected(address, "training folds in parallel"):
         _train_all(members, console)
     finished = replace(prepared, request=replace(request, resume=True))
     trained = train_folds(finished, Console(quiet=True))  # loads what is trained
@@ -93,9 +93,9 @@ def outcome(number: int, reference: Any) -> Any:  # noqa: ANN401 - see Member.tr
     except RayError as error:
         said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ClusterError(
-            f"fold {number} could not be completed on the cluster, which tries a lost one again "
-            f"{RETRIES} times: {said}; when there is enough memory and the nodes stay, continue "
-            "with --resume"
+            f"fold {number} could not be completed on the cluster, which retries a lost fold "
+            f"{RETRIES} times: {said}; once there is enough memory and the nodes are stable, "
+            "continue with --resume"
         ) from error
 
 

@@ -67,7 +67,7 @@ class TrialsFolder:
         """
         if self.record.exists():
             raise InvalidParameter(
-                f"{self.path} holds a search already: add --resume to continue it, or delete it"
+                f"{self.path} already holds a search: add --resume to continue it, or delete it"
             )
 
     def start(self, drawn: Sequence[Mapping[str, Any]], resume: bool) -> None:

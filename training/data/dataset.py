@@ -232,7 +232,7 @@ def open_dataset(
     path = Path(data)
     if not path.exists():
         raise InvalidInput(
-            f"{data}: no such folder or list of labelled images; the only data set with a name is "
+            f"{data}: no such folder or list of labelled images; the only built-in data set is "
             f"{' or '.join(REGISTERED)}"
         )
     with quiet_libraries():

@@ -91,7 +91,7 @@ class Interpretation:
         if ignored is not None and any(case.label.objects for case in cases.cases):
             raise InvalidParameter(
                 f"ignore_label={ignored}: masks of one object each have no ids: leave it out, or "
-                "merge those of an image into one label map"
+                "merge the masks of an image into one label map"
             )
         if ignored:
             labels.pop(ignored, None)
@@ -125,12 +125,12 @@ def check_names(labels: Mapping[int, str]) -> None:
         if not re.fullmatch(ONE_LINE, name):
             raise InvalidParameter(
                 f"labels: {number} is called {name!a}: use a name without line breaks and "
-                "characters that cannot be seen"
+                "invisible characters"
             )
         if found.setdefault(name, number) != number:
             raise InvalidParameter(
-                f"labels: {found[name]} and {number} are both called {name}; give each a name of "
-                "its own. To learn them as one, give them one id in the label maps"
+                f"labels: {found[name]} and {number} are both called {name}; give them different "
+                "names. To learn them as one label, give them the same id in the label maps"
             )
 
 

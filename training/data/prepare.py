@@ -105,8 +105,8 @@ def load_source(
     if dataset.load is not None:
         if preparation is not None:
             raise InvalidParameter(
-                f"preparation: {dataset.name} has one of its own; leave out all its values, also "
-                "of a recipe file"
+                f"preparation: {dataset.name} has its own; leave out all preparation values, also "
+                "in a recipe file"
             )
         return dataset.load()
     dataset.require_complete()
@@ -309,8 +309,8 @@ def _checked(ids: list[int], dataset: Dataset, most: int) -> list[int]:
         raise InvalidInput(f"{dataset.root}: every label map is empty (all 0)")
     if len(ids) > most:
         raise InvalidInput(
-            f"{dataset.root}: {len(ids) - 1} different labels, at most {most - 1} are "
-            "learned: of instances save masks of 0 and 1, else merge labels"
+            f"{dataset.root}: {len(ids) - 1} different labels, but at most {most - 1} can be "
+            "learned: save instances as masks of 0 and 1, or merge labels"
         )
     return ids
 

@@ -229,7 +229,7 @@ def _read(reference: FileRef, kind: Kind) -> MedicalImage:
         raise BrokenCase("not_finite", reference, "contains NaN or infinity", str(error)) from error
     except CapsMedError as error:
         if kind == "labels" and isinstance(error, SeveralVolumes):
-            what, fix = f"holds {error.count} volumes", "save that of the image alone"
+            what, fix = f"holds {error.count} volumes", "save only the one of the image"
             raise BrokenCase("label_values", reference, what, fix) from error
         if kind == "labels" and _is_picture(reference):
             what = "is not a label map"
@@ -246,7 +246,7 @@ def _read_label(case: Case) -> MedicalImage:
     for number, label_id, _ in case.segments:
         ids[number] = label_id
     if int(label.array.max()) >= len(ids):
-        what = f"holds the value {label.array.max()}, of which no segment is described"
+        what = f"holds the value {label.array.max()}, which no segment describes"
         raise BrokenCase("label_values", case.label, what, "export the segmentation again")
     array = smallest_unsigned(ids[label.array])
     names = {label_id: name for _, label_id, name in case.segments}
@@ -266,7 +266,7 @@ def _merged(reference: FileRef) -> MedicalImage:
         mask = first if ref is refs[0] else _read(ref, "labels")
         _check_fit(refs[0], first, ref, mask, ref.path.name)
         if len(values := np.unique(mask.array[mask.array > 0])) > 1:
-            what = f"is to be the mask of one object, but holds {len(values)} values above 0"
+            what = f"should be the mask of one object, but holds {len(values)} values above 0"
             fix = "save each object as a mask of 0 and 255"
             raise BrokenCase("label_values", ref, what, fix)
         inside = mask.array > 0
@@ -350,7 +350,7 @@ def _check_fit(
         raise BrokenCase(
             "size_mismatch",
             reference,
-            f"has size {image.spatial_shape}, {name} {other.spatial_shape}",
+            f"has size {image.spatial_shape}, but {name} {other.spatial_shape}",
             _how_to_fit(image.spatial_shape, other.spatial_shape),
         )
     if not on_one_grid(image.affine, other.affine):
@@ -366,5 +366,5 @@ def _check_fit(
 def _how_to_fit(size: tuple[int, ...], other: tuple[int, ...]) -> str:
     """What to do about two sizes that must be equal."""
     if sorted(size) == sorted(other):
-        return "their axes are in another order: save both in the same one"
-    return "save both in the same size; resample label maps by the nearest neighbour"
+        return "their axes are in different orders: save both in the same order"
+    return "save both in the same size; resample label maps by nearest neighbour"

@@ -172,9 +172,9 @@ def check_fold(number: int, count: int, held_out: int, of: int) -> None:
     if held_out in (0, of):
         what = "all" if held_out else "none"
         raise InvalidParameter(
-            f"folds={count}: fold {number} of those that the data give holds out {what} of the "
-            "labelled images: correct it, or ask for another number of folds, which divides them "
-            "anew"
+            f"folds={count}: fold {number} of those that the data define holds out {what} of the "
+            "labelled images: correct it, or ask for another number of folds, which divides the "
+            "images again"
         )
 
 

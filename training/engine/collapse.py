@@ -91,6 +91,6 @@ def until_it_finds(train: Callable[[int], Result], restarts: int = 0) -> Result:
             restarts += 1
         if distributed.first():
             print(
-                "the network answers nothing but background after a fifth of the steps: starting "
+                "the network predicts nothing but background after a fifth of the steps: starting "
                 f"again with another seed and a lower learning rate ({restarts} of {RESTARTS})"
             )

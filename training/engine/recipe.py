@@ -215,7 +215,9 @@ def validated(kind: type[R], values: Mapping[str, Any]) -> R:
         where = ".".join(str(part) for part in first["loc"])
         said = reason(first)
         if first["type"] == "extra_forbidden":
-            said = f"there is no such value; known are {', '.join(_siblings(kind, first['loc']))}"
+            said = (
+                f"there is no such value; the values are {', '.join(_siblings(kind, first['loc']))}"
+            )
         raise InvalidParameter(f"recipe: {where}{': ' if where else ''}{said}") from error
 
 

@@ -111,8 +111,8 @@ class RunFolder:
         self._refuse_search()
         if self.checkpoint.exists() or any(self.path.glob(f"fold-*/{self.checkpoint.name}")):
             raise InvalidParameter(
-                f"{self.path} holds a run already: add --resume to continue it with the same "
-                "options, delete it, or give the new one another name"
+                f"{self.path} already holds a run: add --resume to continue it with the same "
+                "options, delete it, or give the new run another name"
             )
 
     def clear(self) -> None:
@@ -214,15 +214,15 @@ class RunFolder:
         if (begun := before.setdefault("folds", folds)) != folds:  # older versions lack it
             raise InvalidParameter(
                 f"{self.path} was started with --folds {begun}: resume with it, or give the run "
-                "another name; in other folds it would be scored on what it was trained on"
+                "another name; with other folds, it would be scored on data that it was trained on"
             )
         if before != _split(held_out, training, validation, folds):
             raise InvalidParameter(
                 f"{self.path}: the data have changed since the run began ({before['training']} "
                 f"samples to train on and {before['validation']} held out, now {training} and "
-                f"{validation}, or others are held out), so that it would be scored on what it was "
-                "trained on: bring the data back, or start under another name, with --start-from "
-                "if there is a model already"
+                f"{validation}, or others are held out), so it would be scored on data that it was "
+                "trained on: restore the data, or start under another name, with --start-from if "
+                "there is already a model"
             )
 
     def save(self, file: Path, parts: Mapping[str, Stateful]) -> None:
@@ -294,7 +294,7 @@ def _lock(file: IO[str], folder: Path, instead: str) -> None:
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             raise InvalidParameter(
-                f"{folder}: another process is training there: wait until it has ended, or "
+                f"{folder}: another process is training there: wait until it has finished, or "
                 f"{instead}"
             ) from error
 

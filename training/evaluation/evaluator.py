@@ -68,7 +68,7 @@ class Evaluator(ABC, Generic[Unit]):
             yield from notes_on_training(model, self.dataset)
         first, *others = self.models
         for model in self.models:
-            yield from _renamed("the data call", self._numbered(model), model)
+            yield from _renamed("the data set calls", self._numbered(model), model)
         for model in others:
             reference = model.bundle.reference
             yield from _renamed(f"{reference} calls", model.bundle.card.labels, first)
@@ -128,9 +128,9 @@ def read_with_ids(
     except InvalidInput as error:
         if list(card.labels) != [0, 1]:
             raise
-        fix = "if every id above 0 is foreground, choose --binary"
+        fix = "if every id above 0 is foreground, use --binary"
         if card.task == "segmentation":
-            fix += "; if an id marks what is not labelled, --ignore-label"
+            fix += "; if an id marks unlabelled voxels, use --ignore-label"
         raise InvalidInput(f"{error}; {fix}") from error
 
 

@@ -50,13 +50,13 @@ def notes_on_training(model: Model, dataset: Dataset | ClassifiedDataset) -> Ite
     learned = has_learned_from(model, dataset)
     if learned:
         yield (
-            f"{reference} was trained on these {what}: scores on what it has seen say little about "
-            f"new {what}"
+            f"{reference} was trained on these {what}: scores on {what} that it has seen say "
+            f"little about new {what}"
         )
     elif learned is None:
         yield (
-            f"{reference} was trained with --data {own}, a relative path: if that led to these "
-            f"{what}, scores on what it has seen say little about new {what}"
+            f"{reference} was trained with --data {own}, a relative path: if it led to these "
+            f"{what}, scores on {what} that it has seen say little about new {what}"
         )
 
 
@@ -111,15 +111,15 @@ def find_models(
     for one, other in itertools.combinations(bundles, 2):
         if _tells_one(one) != _tells_one(other):
             raise InvalidInput(
-                f"one of {one.reference} and {other.reference} tells exactly one class of each "
-                "image, the other any number, so that their scores differ in meaning: compare "
-                "models of one kind"
+                f"one of {one.reference} and {other.reference} gives exactly one class per image, "
+                "the other any number, so their scores differ in meaning: compare models of one "
+                "kind"
             )
         if not same_labels(one, other, instances):
             alike = ", or their foreground, with --binary" * same_labels(one, other, "binary")
             raise InvalidInput(
-                f"{one.reference} knows the labels {list_labels(one.card.labels)}, "
-                f"{other.reference} {list_labels(other.card.labels)}: compare models of the same "
+                f"{one.reference} knows the labels {list_labels(one.card.labels)}, but "
+                f"{other.reference} {list_labels(other.card.labels)}: compare models with the same "
                 f"labels{alike}"
             )
     return bundles
@@ -176,7 +176,7 @@ def _find_other(
     task = first.card.task
     if plain in baselines.get(task, ()) and plain not in known:
         raise ModelNotFound(
-            f"no model {plain!r}, nor {suffixed!r}; this trains it: caps-med train {task} "
+            f"no model {plain!r} or {suffixed!r}; to train it: caps-med train {task} "
             f"--data DIR --name {suffixed} --network {plain}"
         )
     return repository.find(name)

@@ -141,8 +141,8 @@ class SegmentationEvaluator(Evaluator[Case]):
         self._names = {i: name for i, name in list(labels.items())[1:] if i != left_out}
         if not self._names:
             raise InvalidParameter(
-                f"--ignore-label {left_out}: is all that {self.references[0]} segments: nothing "
-                "would be scored"
+                f"--ignore-label {left_out}: is the only label that {self.references[0]} segments, "
+                "so nothing would be scored"
             )
         self._voxels = self._ignored = 0
         self._rows: list[SegmentationRow] = []
@@ -173,8 +173,8 @@ class SegmentationEvaluator(Evaluator[Case]):
         self._units.add(unit_of(image))
         if len(self._units) > 1:
             raise InvalidInput(
-                f"{unit.images[0]}: 2-D images and volumes are mixed, whose distances are in "
-                "pixels and in mm: evaluate them apart"
+                f"{unit.images[0]}: the data mix 2-D images and volumes, whose distances are in "
+                "pixels and in mm: evaluate them separately"
             )
         self._card.add(unit.grouped, image, voxels_of(truth), truth)
         if unit.name in self._shown:
@@ -255,7 +255,7 @@ class SegmentationEvaluator(Evaluator[Case]):
     def _notes_on(self, card: DataCard) -> Iterator[str]:
         if (ignored := self.dataset.ignored) is not None:
             share = self._ignored / self._voxels
-            yield f"the id {ignored} marks what is not labelled: {share:.1%} is not scored"
+            yield f"the id {ignored} marks unlabelled voxels: {share:.1%} of all are not scored"
         if card.groups < card.cases:
             yield (
                 f"{card.cases} cases come from {counted(card.groups, 'independent group')}; "
@@ -264,5 +264,5 @@ class SegmentationEvaluator(Evaluator[Case]):
         if card.groups < ENOUGH:
             yield (
                 f"{counted(card.groups, 'independent case')}: confidence intervals are "
-                "rough, and too few to tell models apart"
+                "rough, and there are too few cases to tell models apart"
             )

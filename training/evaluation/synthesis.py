@@ -329,11 +329,11 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         maps = len(self._maps)
         if maps == len(self.dataset.cases):
             yield (
-                "every label map has a single real image: diversity has nothing to be compared "
-                "with (caps-med data phantoms --repeats gives one label map several images)"
+                "every label map has only one real image: there is nothing to compare diversity "
+                "with (caps-med data phantoms --repeats makes several images of a label map)"
             )
         if self._images == 1:
-            yield "one image of each label map: diversity needs --images 2 or more"
+            yield "only one image per label map: diversity needs --images 2 or more"
         if self._segmenter is None:
             yield "geometry was not measured: name a good model of these labels with --segmenter"
         if maps < ENOUGH:
@@ -345,7 +345,7 @@ def _check_labels(model: Model, segmenter: Model | None) -> None:
         known, other = (list_labels(m.bundle.card.labels) for m in (segmenter, model))
         raise InvalidInput(
             f"--segmenter {segmenter.bundle.reference} knows the labels {known}, "
-            f"{model.bundle.reference} {other}: geometry needs the same"
+            f"but {model.bundle.reference} {other}: geometry needs the same labels"
         )
 
 

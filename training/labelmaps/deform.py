@@ -172,7 +172,7 @@ class LabelMapSampler:
                 continue
             nearest, dice = self.nearest(label)
             if dice > SIMILAR:
-                failed[f"too like an original (Dice above {SIMILAR})"] += 1
+                failed[f"too similar to an original (Dice above {SIMILAR})"] += 1
                 continue
             found = {"attempts": attempt + 1, "nearest": nearest, "nearest_dice": round(dice, 4)}
             return label, origin.model_copy(update=found)
@@ -197,7 +197,7 @@ class LabelMapSampler:
 
         most = [f"{name} ({count} times{allowed(name)})" for name, count in failed.most_common(4)]
         return (
-            f"new label map {number}: none of {ATTEMPTS} draws is like the {len(self.labels)} "
+            f"new label map {number}: none of {ATTEMPTS} draws resembles the {len(self.labels)} "
             f"originals. Outside: {'; '.join(most)}. Give more label maps or a higher --tolerance"
         )
 

@@ -101,9 +101,9 @@ def _checked(counts: Mapping[str, int], dataset: Dataset, size: int) -> Mapping[
     """The classes that there are, in their order; two are needed."""
     if len(counts) < 2:
         raise InvalidInput(
-            f"{dataset.root}: patches of {size} pixels are of one class at most "
-            f"({', '.join(counts) or 'none'}): two are needed; choose a smaller size, or images "
-            "with more objects"
+            f"{dataset.root}: patches of {size} pixels show at most one class "
+            f"({', '.join(counts) or 'none'}), but two are needed: choose a smaller size, or "
+            "images with more objects"
         )
     return {name: counts[name] for name in CLASSES if counts[name]}
 

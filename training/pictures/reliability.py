@@ -23,14 +23,14 @@ def reliability(
     """
     figure = Figure((5.0, 4.0), layout="constrained")
     axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], color=INK, lw=1, ls="--", label="as often right as said")
+    axes.plot([0, 1], [0, 1], color=INK, lw=1, ls="--", label="perfectly calibrated")
     for number, (name, (confidence, right, count)) in enumerate(models.items()):
         some = count > 0
         color = LINES[number % len(LINES)]
         axes.plot(confidence[some], right[some], color=color, lw=1.5, label=name)
         sizes = 8 + 120 * count[some] / count.max()
         axes.scatter(confidence[some], right[some], sizes, color=color, lw=0)
-    axes.set(xlabel="probability (larger dots stand for more answers)", ylabel="share right")
+    axes.set(xlabel="probability (larger dots: more predictions)", ylabel="accuracy")
     axes.set(title=title, xlim=(0, 1.02), ylim=(0, 1.02))
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     return svg(figure, title)

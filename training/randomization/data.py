@@ -131,7 +131,7 @@ class LabelMapData:
             what = "contains pictures and volumes"
             found.append(finding("mixed_dimensions", "", what, "keep one kind"))
         if len(self.ids) > MOST_IDS:
-            what = f"the label maps have {len(self.ids)} ids, at most {MOST_IDS} are possible"
+            what = f"the label maps have {len(self.ids)} ids, but at most {MOST_IDS} are possible"
             found.append(finding("label_values", "", what, "merge ids that look alike"))
         found += self._without_labels()
         if self.stacks and self.sides:
@@ -195,7 +195,7 @@ def open_label_maps(data: str | Path, labels: Sequence[str] = ()) -> LabelMapDat
     if names and scheme is not None:
         where = schemes[0] if schemes else SCHEME_FILE
         raise InvalidParameter(
-            f"labels={','.join(named)}: the labels have the names that {where} gives; change them "
+            f"labels={','.join(named)}: the names of the labels come from {where}; change them "
             "there"
         )
     return LabelMapData(str(data), scheme, dict(names))

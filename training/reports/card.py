@@ -26,9 +26,9 @@ def card_rows(card: DataCard, channels: Sequence[str] = ()) -> dict[str, str]:
         if channel.foreground is not None:
             rows[f"intensities, {name}, under labels"] = _intensities(channel.foreground)
     if card.empty:
-        rows["without any label"] = str(card.empty)
+        rows["without labels"] = str(card.empty)
     if card.unlabelled:
-        rows["not labelled"] = f"{card.unlabelled:.1%}"
+        rows["unlabelled"] = f"{card.unlabelled:.1%}"
     return rows
 
 
@@ -78,6 +78,6 @@ def class_card_rows(card: ClassCard) -> dict[str, str]:
         for count, images in card.channels.items()
     )
     rows["intensities"] = f"{card.minimum:g} to {card.maximum:g}"
-    rows["classes of an image"] = "one" if card.exclusive else "any number"
-    rows["largest class over smallest"] = f"{card.imbalance:g}"
+    rows["classes per image"] = "one" if card.exclusive else "any number"
+    rows["largest to smallest class"] = f"{card.imbalance:g}"
     return rows

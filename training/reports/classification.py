@@ -41,20 +41,20 @@ from training.reports.robustness import robustness_figures, robustness_measures
 _MEANINGS = {
     "accuracy": "share of images with the right answer",
     "balanced_accuracy": "mean of the classes' sensitivities",
-    "kappa": "agreement beyond chance; 0 by chance, 1 is best",
+    "kappa": "agreement beyond chance; 0 for chance, 1 is best",
     "auroc": "area under the ROC curve, mean over classes, each against the rest",
     "average_precision": "area under the precision-recall curve, mean over classes",
     "brier_score": "squared error of the probabilities; 0 is best",
-    "calibration_error": "expected difference of probability and share right; 0 is best",
-    "sensitivity": "share of its images that are found",
-    "specificity": "share of other images that are not taken for it",
+    "calibration_error": "expected difference between probability and accuracy; 0 is best",
+    "sensitivity": "share of images of the class that are recognized",
+    "specificity": "share of other images that are not mistaken for the class",
 }
 #: Where an image may belong to any number of classes, each of which is then answered for itself.
 _MEANINGS_OF_SEVERAL = {
     **_MEANINGS,
-    "accuracy": "share of right answers to whether an image is of a class, over all classes",
+    "accuracy": "share of right answers over all images and classes",
     "balanced_accuracy": "mean over classes of sensitivity and specificity",
-    "kappa": "mean over classes of the agreement beyond chance; 0 by chance, 1 is best",
+    "kappa": "mean over classes of the agreement beyond chance; 0 for chance, 1 is best",
 }
 
 
@@ -147,15 +147,15 @@ def _drawn(evaluation: ClassificationEvaluation) -> Picture | None:
         for one in evaluation.reconstructions
     ]
     text = (
-        f"What {evaluation.summary.models[0]} is given of an image, and beside it what the "
-        "capsules of its answer draw."
+        f"Each image as {evaluation.summary.models[0]} receives it, beside the image that the "
+        "capsules of the predicted class reconstruct."
     )
     return Picture(data_url(reconstruction_sheet(pairs)), text)
 
 
 def _caption(classes: Sequence[str], answer: str) -> str:
     true = ", ".join(classes)
-    return true if answer in classes else f"{true}: answered {answer}"
+    return true if answer in classes else f"{true}: predicted {answer}"
 
 
 def measures(summary: ClassificationSummary) -> list[Measure]:

@@ -119,12 +119,11 @@ def held_out_note(count: int, what: str, networks: int = 1) -> str:
     if networks > 1:
         return (
             f"measured on {counted(count, what)}, each with the network that was trained without "
-            f"it: the model answers with the mean of {networks} networks, most of which have seen "
-            "it"
+            f"it; the model itself averages {networks} networks, most of which have seen it"
         )
     return (
-        f"measured on the {counted(count, what)} held out, which chose the epoch and the "
-        "temperature: evaluate the model on others before believing it"
+        f"measured on the {counted(count, what)} held out, by which the epoch and the temperature "
+        "were chosen: evaluate the model on others before trusting these scores"
     )
 
 
@@ -139,7 +138,7 @@ def model_facts(model: Model) -> dict[str, str]:
     card = model.bundle.card
     parameters = sum(p.numel() for p in model.network.parameters())
     segments = card.task == "segmentation" and card.scores
-    pooled = " (over all pixels of what was held out together, not case by case)" * bool(segments)
+    pooled = " (over all held-out pixels together, not case by case)" * bool(segments)
     facts = {
         "model": model.bundle.reference,
         "network": f"{card.network.name}, {parameters:,} parameters",
@@ -148,7 +147,7 @@ def model_facts(model: Model) -> dict[str, str]:
         "preprocessing": model.provenance.preprocessing,
         "trained by": card.provenance.command,
         "trained on": card.provenance.data,
-        "scores of its card": ", ".join(f"{k} {v:g}" for k, v in card.shown_scores) + pooled,
+        "scores in its model card": ", ".join(f"{k} {v:g}" for k, v in card.shown_scores) + pooled,
         "temperature": f"{card.fitted_temperature:g}" if card.fitted_temperature else "",
         "licence": card.license,
         "weights (sha256)": model.provenance.weights_sha256,

@@ -9,7 +9,7 @@ from training.evaluation.statistics import Estimate
 from training.pictures.robustness import Line, curve_panels
 from training.reports.page import Measure
 
-_GRADIENTS = "share of pixels with a gradient of exactly zero; many say that gradients are hidden"
+_GRADIENTS = "share of pixels with a gradient of exactly zero; if high, gradients are hidden"
 
 
 def robustness_measures(summary: RobustnessSummary) -> Iterator[Measure]:
@@ -24,7 +24,7 @@ def robustness_measures(summary: RobustnessSummary) -> Iterator[Measure]:
         )
     for name, source in attack_names(scores):
         cells = [_rate(found_attack(each, name, source)) for each in scores]
-        made = f"made for {source}" if source else "0 is best; of images answered right"
+        made = f"made for {source}" if source else "0 is best; of images classified correctly"
         yield Measure(f"{attack_title(name, source)}: success", cells, made)
     cells = ["–" if s.zero_gradients is None else f"{s.zero_gradients:.3f}" for s in scores]
     yield Measure("zero gradients", cells, _GRADIENTS)
@@ -53,7 +53,7 @@ def robustness_figures(summary: RobustnessSummary) -> str:
         for name, source in attack_names(summary.scores)
     }
     return curve_panels(changes, "Accuracy on changed images") + curve_panels(
-        attacks, "Success of attacks on images answered right"
+        attacks, "Success of attacks on images classified correctly"
     )
 
 

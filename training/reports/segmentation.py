@@ -157,7 +157,7 @@ def calibration_measures(summary: SegmentationSummary) -> list[Measure]:
         Measure(
             f"calibration error, {_REGIONS[region]}",
             [errors.get((model, region), "–") for model in summary.models],
-            "expected difference of probability and share right; 0 is best",
+            "expected difference between probability and accuracy; 0 is best",
         )
         for region in REGIONS
     ]

@@ -22,17 +22,21 @@ from training.reports.page import (
 
 #: Distances between sets of images: name, digits, how to read them.
 _SETS = {
-    "frechet": ("Fréchet distance", 2, "of image features; 0 for sets of the same kind"),
-    "mmd": ("MMD", 3, "of image features; 0 for sets of the same kind"),
+    "frechet": ("Fréchet distance", 2, "between image features; 0 for sets of the same kind"),
+    "mmd": ("MMD", 3, "between image features; 0 for sets of the same kind"),
     "spectrum": ("power spectrum", 3, "decades apart, mean over spatial frequencies"),
-    "histogram": ("intensities", 4, "Wasserstein distance, in parts of the range"),
+    "histogram": ("intensities", 4, "Wasserstein distance, as a share of the range"),
 }
 #: Artefacts: name, digits, how to read them.
 _ARTEFACTS = {
-    "grid": ("grid of 8 pixels, dB", 1, "in the spectrum, above its surroundings; 0 for no grid"),
-    "checkerboard": ("checkerboard, dB", 1, "the same of a grid of 2 pixels"),
-    "border": ("border", 2, "fine structure at the border over that inside"),
-    "slices": ("slices 3 mm apart", 2, "correlation of what the labels do not explain"),
+    "grid": (
+        "grid of 8 pixels, dB",
+        1,
+        "peak of the spectrum above its surroundings; 0 if there is no grid",
+    ),
+    "checkerboard": ("checkerboard, dB", 1, "the same for a grid of 2 pixels"),
+    "border": ("border", 2, "fine structure at the border, relative to the inside"),
+    "slices": ("slices 3 mm apart", 2, "correlation of the part that the labels do not explain"),
 }
 _DIVERSITY = {"l1": "absolute difference", "structure": "1 - SSIM"}
 
@@ -62,15 +66,19 @@ def _measures(summary: SynthesisSummary) -> Iterator[Measure]:
         return Measure(name, [cell(scores) for scores in summary.scores], meaning)
 
     yield row("parameters", lambda s: f"{s.parameters:,}")
-    yield row("SSIM", lambda s: _interval(s.ssim), "against the real image; 1 for the same")
-    yield row("PSNR, dB", lambda s: _interval(s.psnr, 2), "against the real image; more is nearer")
+    yield row(
+        "SSIM", lambda s: _interval(s.ssim), "compared with the real image; 1 if they are the same"
+    )
+    yield row(
+        "PSNR, dB", lambda s: _interval(s.psnr, 2), "compared with the real image; higher is closer"
+    )
     judged = f"Dice of {summary.segmenter} with the label map" if summary.segmenter else ""
     yield row("geometry kept", lambda s: _interval(s.geometry), judged)
     for key, called in _DIVERSITY.items():
         yield row(
             f"diversity, {called}",
             lambda s, key=key: _number(s.diversity[key].ratio, 2),  # type: ignore[misc]  # mypy infers no defaults
-            "among images of one label map, over that of real ones; 1 as in reality",
+            "among images of one label map, relative to real ones; 1 as in reality",
         )
     for key, (name, digits, meaning) in _SETS.items():
         floor = (

@@ -390,12 +390,12 @@ def _print_folds(source: TrainingSource, folds: int, console: Console) -> None:
     """Which folds are trained, where the data give some."""
     given = len(source.given_folds) if folds else 0
     if given and folds == given:
-        print_line(console, f"the {folds} folds are those that the data give")
+        print_line(console, f"the {folds} folds are those that the data define")
     elif given:
-        whose = f"the data give {counted(given, 'fold')}"
+        whose = f"the data define {counted(given, 'fold')}"
         if given > 1:
-            whose += f", which --folds {given} follows"
-        print_line(console, f"the cases are divided anew into {folds} folds: {whose}")
+            whose += f", which --folds {given} would use"
+        print_line(console, f"the cases are divided again into {folds} folds: {whose}")
 
 
 def _print_plan(source: TrainingSource, recipe: Recipe, console: Console) -> None:

@@ -43,8 +43,8 @@ def check_something_varies(fixed: Collection[str], count: int) -> None:
     """
     if count > 1 and set(SEARCHED) <= set(fixed):
         raise InvalidParameter(
-            f"--tune {count}: {', '.join(SEARCHED)} are all given, so that there is nothing to "
-            "search: leave at least one of them out, also of a recipe file"
+            f"--tune {count}: {', '.join(SEARCHED)} are all given, so there is nothing to search: "
+            "leave at least one of them out, also in a recipe file"
         )
 
 

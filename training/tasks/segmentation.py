@@ -163,7 +163,7 @@ class SegmentationRecipe(CropRecipe):
             raise ValueError(
                 f"patience={self.patience}: the network learns to segment only after "
                 f"{self.reconstruction_steps} steps (reconstruct_first), and an epoch has "
-                f"{self.steps}; a longer patience is needed"
+                f"{self.steps} steps; a longer patience is needed"
             )
         return self
 
@@ -312,13 +312,13 @@ def train_segmentation(
     network, best = until_it_finds(attempt, recipe.restarts)
     if best.score == 0 and distributed.first():
         drawn = isinstance(source, RandomSource)
-        around = "" if drawn else ", draw crops around labels (--foreground 0.5)"
+        around = "" if drawn else ", centre crops on labels (--foreground 0.5)"
         found_nothing = (
-            f"{recipe.network} found nothing of the held-out labels: train longer{around} or "
+            f"{recipe.network} found none of the held-out labels: train longer{around} or "
             "choose another --network"
         )
         labelled = any((sample["label"] % UNLABELLED).any() for sample in source.validation)
-        no_labels = "what is held out has no labels, so that the scores say nothing: label more"
+        no_labels = "the held-out data have no labels, so the scores mean nothing: label more"
         print(f"warning: {found_nothing if labelled else no_labels}")
     return network, best
 

@@ -180,7 +180,7 @@ def test_a_reader_is_told_what_to_doubt(done: Path, phantoms: Path) -> None:
     assert notes(0.85, 0.85) == ""
     assert "worth little" in notes(0.4, 0.4)
     assert "easier than real ones" in notes(0.95, 0.85)
-    assert "0 of 4 images that were asked for" in notes(0.2, 0.85, kept=False)
+    assert "only 0 of the requested 4 images" in notes(0.2, 0.85, kept=False)
 
 
 def test_what_the_generator_warns_of_reaches_the_reader(
@@ -198,7 +198,7 @@ def test_what_the_generator_warns_of_reaches_the_reader(
     config = configured(phantoms, model="solid", judge_model="judge")
     result = augment(config, tmp_path / "out", repository, QUIET)
     (note,) = [note for note in result.notes() if "the generator solid" in note]
-    assert note.startswith("of 4 of 4 new label maps")
+    assert note.startswith("about 4 of 4 new label maps")
     assert "unlike those that the model was trained on" in note
     images = json.loads((tmp_path / "out" / "manifest.json").read_text())["images"]
     assert all("unlike" in one["warnings"][0] for one in images)

@@ -111,7 +111,7 @@ def test_new_images_are_not_written_over_files(
     (tmp_path / "notes.txt").write_text("mine")
     for out, told in (
         (tmp_path / "notes.txt", f"{tmp_path / 'notes.txt'} is a file; name a folder"),
-        (tmp_path, "the folder is not empty; name another one"),
+        (tmp_path, "the folder is not empty; name another folder"),
     ):
         answer = CliRunner().invoke(app, [*arguments, "--out", str(out)])
         assert isinstance(answer.exception, InvalidParameter)

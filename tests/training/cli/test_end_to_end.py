@@ -116,7 +116,7 @@ def test_a_few_strokes_from_the_check_to_the_evaluation(
     found = " ".join(run(app, "data", "check", data).split())
     assert "ignored_value" in found and ("--ignore-label 255" in found or named)
     found = run(app, "data", "check", data, "--ignore-label", 2 if named else 255)
-    assert "not labelled" in found and "ignored_value" not in found
+    assert "unlabelled" in found and "ignored_value" not in found
     options = ("--data", data, "--name", "nuclei", "--models", models, "--runs", tmp_path / "runs")
     run(app, "train", "segmentation", *options, *ignored, *TINY)
     card = ModelRepository(models).find("nuclei").card
@@ -126,7 +126,7 @@ def test_a_few_strokes_from_the_check_to_the_evaluation(
     evaluate = ("evaluate", "--model", "nuclei", "--models", models, "--data", data)
     run(app, *evaluate, *ignored, "--out", report)
     summary = json.loads((report / "summary.json").read_text())
-    assert list(summary["labels"]) == ["1"] and any("not labelled" in n for n in summary["notes"])
+    assert list(summary["labels"]) == ["1"] and any("unlabelled" in n for n in summary["notes"])
     with pytest.raises(InvalidParameter, match=r"was started with another recipe .*ignored"):
         run(app, "train", "segmentation", *options, "--ignore-label", 1, *TINY, "--resume")
     if not named:  # of a single picture the right fifth is held out, which has no labels here
@@ -135,7 +135,7 @@ def test_a_few_strokes_from_the_check_to_the_evaluation(
                 file.unlink()
         one = ("--data", data, "--name", "one", "--models", models, "--runs", tmp_path / "runs")
         said = run(app, "train", "segmentation", *one, *ignored, *TINY)
-        assert "warning: what is held out has no labels" in said
+        assert "warning: the held-out data have no labels" in said
         assert ModelRepository(models).find("one").card.temperature is None
     if not named:
         with pytest.raises(InvalidParameter, match=r"was started with another recipe .*ignored"):

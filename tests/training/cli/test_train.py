@@ -55,7 +55,9 @@ def test_ctrl_c_says_in_one_line_how_to_continue(discs: Path, tmp_path: Path) ->
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == 130, printed
     last = printed.splitlines()[-1]
-    assert last.startswith("stopped; the last whole epoch is kept, continue with: caps-med train")
+    assert last.startswith(
+        "stopped; the last complete epoch is kept; continue with: caps-med train"
+    )
     assert last.endswith("--resume")
     assert "terminating" not in printed
     assert "Traceback" not in printed
@@ -70,7 +72,7 @@ def test_bars_show_what_is_done_before_and_after_the_epochs(
     monkeypatch.setattr(cli_progress, "errors", terminal)
     result = trained(pictures)
     assert result.exit_code == 0, result.output
-    phases = ["checking the data", "preparing the data", "scoring on what is held out",
+    phases = ["checking the data", "preparing the data", "scoring held-out data",
               "evaluating"]  # fmt: skip
     shown = screen.getvalue()
     places = [shown.index(phase) for phase in phases]
@@ -136,8 +138,8 @@ def test_ctrl_c_while_the_report_is_written_names_the_model_that_is_published(
     assert result.exit_code == 130
     said = " ".join(result.stdout.split())
     assert f"mine@1 is trained, in {pictures.parent / 'models' / 'mine' / '1'}" in said
-    assert "stopped before the report was written; for that: " in said
-    assert "last whole epoch" not in said
+    assert "stopped before the report was written; to write it: " in said
+    assert "last complete epoch" not in said
     again = trained(pictures, "--resume")
     assert "mine@1" in again.stdout and "report in" in again.stdout
     assert len(list((pictures.parent / "models" / "mine").iterdir())) == 1

@@ -30,7 +30,7 @@ def test_a_search_is_resumed_only_as_it_was_begun(tmp_path: Path) -> None:
     folder.start(DRAWN, resume=False)
     assert [trial.values for trial in folder.read()] == DRAWN
     folder.start(DRAWN, resume=True)
-    with pytest.raises(InvalidParameter, match="already: add --resume to continue it"):
+    with pytest.raises(InvalidParameter, match="add --resume to continue it"):
         folder.start(DRAWN, resume=False)
     with pytest.raises(InvalidParameter, match=r"2 trials.*the same --tune, --seed"):
         folder.start(DRAWN[:1], resume=True)
@@ -49,7 +49,7 @@ def test_a_search_is_not_resumed_with_other_data(tmp_path: Path) -> None:
     for part in ("images", "labels"):
         first = min((data / part).iterdir())
         shutil.copy(first, first.with_name(f"added{first.suffix}"))
-    with pytest.raises(InvalidParameter, match="holds a search already"):
+    with pytest.raises(InvalidParameter, match="already holds a search"):
         tune(request(data, tmp_path), 2, "local", quiet)
     with pytest.raises(InvalidParameter, match="the data have changed since the run began"):
         tune(replace(request(data, tmp_path), resume=True), 2, "local", quiet)

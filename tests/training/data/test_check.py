@@ -205,7 +205,7 @@ def test_greys_that_are_classes_are_no_smooth_masks(pictures: Path) -> None:
         assert codes(open_dataset(pictures)) == [("ignored_value", "")]
 
 
-@pytest.mark.parametrize(("size", "told"), [((28, 20), "another order"), ((19, 28), "nearest")])
+@pytest.mark.parametrize(("size", "told"), [((28, 20), "different orders"), ((19, 28), "nearest")])
 def test_two_sizes_are_told_with_the_way_to_one(
     size: tuple[int, int], told: str, pictures: Path
 ) -> None:
@@ -319,7 +319,7 @@ def test_a_label_map_of_several_volumes_is_reported_with_what_helps(tmp_path: Pa
     save_volume(np.stack([labels] * 3, -1), SIDE, file)
     (found,) = open_dataset(root).findings
     assert (found.code, found.file) == ("label_values", "labels/b.nii.gz")
-    assert (found.what, found.fix) == ("holds 3 volumes", "save that of the image alone")
+    assert (found.what, found.fix) == ("holds 3 volumes", "save only the one of the image")
 
 
 def test_volumes_of_different_spacings_are_trained_on_at_the_median(tmp_path: Path) -> None:
@@ -426,7 +426,7 @@ def test_a_folder_without_a_supported_layout_is_a_finding(tmp_path: Path) -> Non
     assert "images/a.png" in report.findings[0].fix
     with pytest.raises(
         InvalidInput,
-        match="no such folder or list of labelled images; the only data set with a name is mni152",
+        match="no such folder or list of labelled images; the only built-in data set is mni152",
     ):
         open_dataset(tmp_path / "nowhere")
 

@@ -247,9 +247,9 @@ def test_multilabel_medmnist(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "named", "told"),
     [
-        ([0, 1, -1], True, "-1 of a class: count them from 0"),
-        ([[1, 0], [0, -1], [0, 1]], False, "-1 in a row: write 1 for each class, else 0"),
-        ([[1, 0], [0, 2], [0, 1]], False, "2 in a row: write 1 for each class, else 0"),
+        ([0, 1, -1], True, "-1 of a class: count classes from 0"),
+        ([[1, 0], [0, -1], [0, 1]], False, "-1 in a row: write 1 or 0 for each class"),
+        ([[1, 0], [0, 2], [0, 1]], False, "2 in a row: write 1 or 0 for each class"),
     ],
 )
 def test_labels_that_are_no_classes_are_refused(
@@ -456,7 +456,8 @@ class TestEitherKind:
         assert isinstance(open_any(tmp_path), Dataset)
 
     @pytest.mark.parametrize(
-        ("file", "told"), [("cats/a.png", "are in cats/"), ("a.png", "are in no folder of a class")]
+        ("file", "told"),
+        [("cats/a.png", "are in cats/"), ("a.png", "are outside folders of classes")],
     )
     def test_one_class_is_told_with_the_layouts_of_either_kind(
         self, file: str, told: str, tmp_path: Path
@@ -464,7 +465,7 @@ class TestEitherKind:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         Image.fromarray(TRAIN.pictures[0]).save(tmp_path / file)
         text = " ".join(self.checked(tmp_path).split())
-        assert told in text and "two at least" in text and "not ready" in text
+        assert told in text and "at least two" in text and "not ready" in text
         assert "images/a.png + labels/a.png" in text and "benign/a.png + malignant/b.png" in text
         error = open_classified(tmp_path).error
         assert told in error and "malignant/b.png" in error and "labels/a.png" not in error
@@ -535,7 +536,7 @@ class TestHostileFiles:
         idx(tmp_path, TRAIN, TEST)
         write_idx(tmp_path / "train-labels-idx1-ubyte", TRAIN.classes[:-1])
         (finding,) = [f for f in open_classified(tmp_path).findings if f.code == "unusable"]
-        assert "holds 40 pictures, for which there are labels of shape (39,)" in finding.what
+        assert "holds 40 pictures, but their labels have the shape (39,)" in finding.what
 
     def test_a_damaged_npz_file(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "x.npz", train_images=TRAIN.pictures, train_labels=TRAIN.classes)
@@ -553,7 +554,7 @@ class TestHostileFiles:
     def test_a_table_without_a_column_of_images_is_told_its_columns(self, tmp_path: Path) -> None:
         (tmp_path / "list.csv").write_text("photo;label\na.png;1\n")
         found, *_ = open_classified(tmp_path / "list.csv").findings
-        assert found.fix == "its header row needs the columns image and class, and has photo, label"
+        assert found.fix == "its header row needs the columns image and class, but has photo, label"
 
     def test_a_list_that_is_no_list(self, tmp_path: Path) -> None:
         (tmp_path / "list.json").write_text("[" * 10_000)

@@ -115,12 +115,12 @@ def reference(mat: h5py.File) -> None:
 
 #: What a hostile or damaged file holds -> what is said of it.
 LABELS = {
-    "is 7": (replaced("label", np.array([[7.0]])), "its label is 7: 1, 2 or 3 is needed"),
+    "is 7": (replaced("label", np.array([[7.0]])), "its label is 7, but must be 1, 2 or 3"),
     "is NaN": (replaced("label", np.array([[np.nan]])), "its label is nan"),
     "is empty": (replaced("label", np.zeros((0, 0))), "its label is 0"),
     "is a link": (replaced("label", h5py.ExternalLink("other.mat", "/label")), "to another place"),
     "leads in a circle": (replaced("label", h5py.SoftLink("/cjdata/label")), "to another place"),
-    "is a group": (lambda mat: replaced("label", mat["cjdata"])(mat), "label is no array"),
+    "is a group": (lambda mat: replaced("label", mat["cjdata"])(mat), "label is not an array"),
     "is a reference": (reference, "label holds object: numbers are needed"),
     "is huge": (huge_label, "has 1099511627776 values: at most 1"),
 }

@@ -95,7 +95,7 @@ def test_an_id_of_what_is_not_labelled_that_is_mistyped_or_named(tmp_path: Path)
         volume(tmp_path, f"v{'x' * i}.nii.gz", (4, 9))
     dataset = open_dataset(tmp_path, interpretation=Interpretation(ignored=8))
     found, _ = dataset.findings  # the other is of two labels that lie side by side
-    assert (found.code, found.what) == ("absent_label", "8 (not labelled): no label map holds it")
+    assert (found.code, found.what) == ("absent_label", "8 (unlabelled): in no label map")
     named = Interpretation(labels={9: "Ignore"})
     found, _ = open_dataset(tmp_path, interpretation=named).findings
     assert found.code == "ignored_value" and "segmentation leaves it out" in found.what
@@ -114,7 +114,7 @@ def test_ids_and_classes_beyond_what_is_stored_are_refused(tmp_path: Path, store
         load_source(open_dataset(tmp_path), store)
     for file in (tmp_path / "labels").iterdir():
         nibabel.save(nibabel.Nifti1Image((labels % 300).astype(np.int32), np.eye(4)), file)
-    with pytest.raises(InvalidInput, match="287 different labels, at most 255"):
+    with pytest.raises(InvalidInput, match="287 different labels, but at most 255"):
         load_source(open_dataset(tmp_path), store)
 
 
@@ -210,12 +210,12 @@ def test_labels_that_resampling_loses_are_those_of_the_model_all_the_same(
 
 def test_a_registered_data_set_takes_no_other_preparation(tmp_path: Path) -> None:
     ranks = Preparation(normalization=Normalization(ranks=True))
-    with pytest.raises(InvalidParameter, match="preparation: mni152 has one of its own"):
+    with pytest.raises(InvalidParameter, match="preparation: mni152 has its own"):
         load_source(open_dataset("mni152"), tmp_path, ranks)
 
 
 def test_missing_folder_is_named(tmp_path: Path, store: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no such folder or list .* name is mni152"):
+    with pytest.raises(InvalidInput, match=r"no such folder or list .* data set is mni152"):
         load_source(open_dataset(tmp_path / "nowhere"), store)
     with pytest.raises(InvalidInput, match=r"Found: nothing\.\n.*label maps:\n  images/a.png"):
         load_source(open_dataset(tmp_path), store)
@@ -236,7 +236,7 @@ def test_other_size_is_named(discs: Path, tmp_path: Path, store: Path) -> None:
     folder = copy(discs, tmp_path)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "labels" / "case2.png")
     with pytest.raises(
-        InvalidInput, match=r"case2.png has size \(72, 80\), its label map \(8, 8\)"
+        InvalidInput, match=r"case2.png has size \(72, 80\), but its label map \(8, 8\)"
     ):
         load_source(open_dataset(folder), store)
 

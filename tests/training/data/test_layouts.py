@@ -177,10 +177,10 @@ def test_folders_of_masks_of_objects_that_cannot_be_used_are_reported(squares: P
     write(two, squares / "f" / "images" / "f.png")
     found = {f.file: f.what for f in open_dataset(squares).findings if f.severity == "error"}
     assert found == {
-        "a/masks/3.png": "is to be the mask of one object, but holds 2 values above 0",
-        "b/masks/0.png": "has size (20, 28), 3.png (19, 28)",
+        "a/masks/3.png": "should be the mask of one object, but holds 2 values above 0",
+        "b/masks/0.png": "has size (20, 28), but 3.png (19, 28)",
         "c/images/c.png": "has no masks in masks/",
-        "d": "has 2 images, the others have one",
+        "d": "has 2 images, but the others have one",
         "f": "has no folders of images and masks",
     }
 
@@ -198,7 +198,7 @@ def test_masks_of_classes_are_not_taken_for_those_of_objects(squares: Path) -> N
     for folder in squares.iterdir():
         for old, new in (("0.png", "liver.png"), ("1.png", "tumour.png"), ("2.png", "cyst.png")):
             (folder / "masks" / old).rename(folder / "masks" / new)
-    error = "the names cyst, liver, tumour, as of classes and not of objects: merge"
+    error = "the names cyst, liver, tumour, like classes rather than objects: merge"
     with pytest.raises(InvalidInput, match=error):
         discover(squares)
 
@@ -485,7 +485,7 @@ def test_what_has_no_counterpart_is_reported(tmp_path: Path) -> None:
         "axon-03_mask.png": "has no image of the same name",
     }
     fixes = {one.path.name: one.fix for one in discover(tmp_path).unpaired}
-    assert fixes["axon-02.png"].endswith("called otherwise, like axon-01, name both alike")
+    assert fixes["axon-02.png"].endswith("has another name, like axon-01, give both the same name")
     with pytest.raises(InvalidInput, match=r"without a counterpart: axon-02.png, .* has no label"):
         open_dataset(tmp_path).require_complete()
 
@@ -575,7 +575,9 @@ def test_the_error_lists_what_was_found_and_the_supported_layouts(tmp_path: Path
 
 def test_images_without_label_maps_are_not_taken_for_images_to_classify(tmp_path: Path) -> None:
     write(PAIRS["axon-00"][0], tmp_path / "images" / "a.png")
-    error = "no label maps. All images are in images/: to classify them, put those of each class"
+    error = (
+        "no label maps. All images are in images/: to classify them, put the images of each class"
+    )
     (found,) = open_any(tmp_path).findings
     assert error in found.what and not found.what.endswith(".")
     (found,) = open_dataset(tmp_path).findings
@@ -762,7 +764,7 @@ def test_a_class_of_the_validation_part_alone_is_told(tmp_path: Path) -> None:
             write(mask, case.label.path, "labels")
     found = [str(one) for one in open_dataset(tmp_path / "data").findings]
     assert (
-        "warning: unlearned_class: label 2: only in held-out cases (2), so that it is not learned"
+        "warning: unlearned_class: label 2: only in held-out cases (2), so it is not learned"
         in found
     )
 
@@ -791,7 +793,9 @@ def test_folds_that_the_data_give_are_followed(
     anew = source.folds(2)
     assert sorted(name for fold in anew for name in fold.held_out) == names
     apart = replace(source, given_folds=(frozenset(names), frozenset(names[:1])))
-    with pytest.raises(InvalidParameter, match="folds=2: fold 1 of those that the data give holds"):
+    with pytest.raises(
+        InvalidParameter, match="folds=2: fold 1 of those that the data define holds"
+    ):
         apart.folds(2)
     part = dataset.subset(set(names[:5]))
     assert load_source(part, tmp_path / "part").given_folds == ()
@@ -847,7 +851,7 @@ def test_parts_that_leave_no_patient_to_train_on_are_told_not_to_be_followed(
     dataset = open_dataset(path)
     assert [str(f) for f in dataset.findings if f.code == "shared_patient"] == [
         "warning: shared_patient: x is in train and validation: every patient is in validation, so "
-        "that the parts are not followed"
+        "the parts are ignored"
     ]
     assert load_source(dataset, tmp_path / "store").held_out == {"y"}
 

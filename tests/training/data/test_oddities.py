@@ -192,7 +192,7 @@ def test_instances_are_no_classes(instances: Path) -> None:
     (found,) = dataset.findings
     assert (found.severity, found.code) == ("error", "instances") and not dataset.trainable
     assert found.what == (
-        "every object has an id of its own, 9 to 44 in a label map: 44 classes would be learned"
+        "every object has its own id, 9 to 44 in a label map: 44 classes would be learned"
     )
     for option in ("--binary", "--instances borders", "--instances classes"):
         assert option in found.fix
@@ -274,12 +274,12 @@ def test_labels_and_channels_may_be_named(tmp_path: Path, store: Path) -> None:
     absent = Interpretation.parse(labels=["1=dendrite", "9=spine"])
     (found,) = open_dataset(tmp_path, interpretation=absent).findings
     assert (found.code, found.severity) == ("absent_label", "warning")
-    assert found.what == "9 (spine): no label map holds it"
-    assert found.fix == "correct the id if it is mistyped; there is 1"
+    assert found.what == "9 (spine): in no label map"
+    assert found.fix == "correct the id if it is mistyped; the label maps contain 1"
     wrong = Interpretation.parse(channels="a,b")
     (found,) = open_dataset(tmp_path, interpretation=wrong).findings
     assert (found.code, found.severity) == ("channel_names", "error")
-    assert found.what == "2 names of channels (a, b), while the images have 1 channel"
+    assert found.what == "2 names of channels (a, b), but the images have 1 channel"
 
 
 @pytest.mark.parametrize(
@@ -290,10 +290,10 @@ def test_labels_and_channels_may_be_named(tmp_path: Path, store: Path) -> None:
         ({"labels": ["1="]}, "labels=1=: give an id"),
         ({"labels": ["99999=x"]}, "labels=99999=x: give an id"),
         ({"labels": ["1=a,1=b"]}, "labels: 1 is called a and b"),
-        ({"labels": ["1=a", "2=a"]}, "labels: 1 and 2 are both called a; give each a name"),
+        ({"labels": ["1=a", "2=a"]}, "labels: 1 and 2 are both called a; give them different"),
         (
             {"labels": ["1=noxa\u202e"]},
-            r"labels: 1 is called 'noxa\\u202e': use a name without line breaks and char",
+            r"labels: 1 is called 'noxa\\u202e': use a name without line breaks and invis",
         ),
         ({"labels": ["1=background"]}, "labels: 0 and 1 are both called background"),
         ({"channels": "a,,b"}, "channels=a,,b: a name is empty"),
@@ -318,7 +318,7 @@ def test_names_in_the_data_that_cannot_be_read_as_they_are_are_refused(tmp_path:
     nnunet(tmp_path, PAIRS)
     file = tmp_path / "dataset.json"
     file.write_text(file.read_text().replace('"background"', '"noxa\u202e": 3, "background"'))
-    with pytest.raises(InvalidParameter, match="characters that cannot be seen"):
+    with pytest.raises(InvalidParameter, match="invisible characters"):
         open_dataset(tmp_path)
 
 

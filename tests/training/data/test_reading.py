@@ -139,7 +139,7 @@ def test_an_image_and_its_label_map_must_match(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "labels" / "axon-01.png")
     cases = open_dataset(tmp_path)
     with pytest.raises(
-        BrokenCase, match=r"axon-01.png has size \(20, 28\), its label map \(9, 9\)"
+        BrokenCase, match=r"axon-01.png has size \(20, 28\), but its label map \(9, 9\)"
     ):
         cases.read(cases.cases[1])
 

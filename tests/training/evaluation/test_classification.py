@@ -381,7 +381,7 @@ def test_accuracy_over_classes_is_called_that(data: Path, repository: Path) -> N
     of_images = accuracy_score(answers.targets, answers.predicted)
     assert np.mean([row.correct for row in found.rows]) == of_images != accuracy
     told = {measure.name: measure.meaning for measure in measures(found.summary)}
-    assert "over all classes" in told["accuracy"]
+    assert "over all images and classes" in told["accuracy"]
     assert "sensitivity and specificity" in told["balanced accuracy"]
     one = evaluate_classification(
         open_classified(data), [caps_med.load_model("tiny-cnn", repository)]
@@ -437,7 +437,7 @@ def test_models_of_other_tasks_or_classes_are_not_compared(
     command.register(app)
     for against, error, message in (
         ("stranger", WrongTask, "compared with others of their task, classification"),
-        ("renamed", InvalidInput, "compare models of the same labels"),
+        ("renamed", InvalidInput, "compare models with the same labels"),
         ("tiny-findings", InvalidInput, "their scores differ in meaning: compare models of one"),
     ):
         arguments = ["--model", "tiny-cnn", "--against", against, "--data", str(data)]

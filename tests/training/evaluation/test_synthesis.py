@@ -161,7 +161,7 @@ def test_what_cannot_be_measured_is_said(phantoms: Path, repository: Path, tmp_p
     assert scores.geometry is None
     assert scores.diversity["l1"].ratio is None and scores.diversity["l1"].synthetic is None
     told = " ".join(summary.notes)
-    assert "single real image" in told and "--images 2" in told and "--segmenter" in told
+    assert "only one real image" in told and "--images 2" in told and "--segmenter" in told
 
 
 def test_a_volume_is_measured_slice_by_slice(tmp_path: Path, repository: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_report_on_held_out_cases_says_what_they_have_been_used_for(
         dataset=open_dataset(discs), held_out=[{"case1", "case4"}], recipe={}, scores=SCORES,
     )  # fmt: skip
     text = Page(tmp_path / "report.html").text
-    assert "measured on the 2 cases held out, which chose the epoch and the temperature" in text
+    assert "measured on the 2 cases held out, by which the epoch and the temperature" in text
     assert "2 independent cases: confidence intervals are rough" in text
     assert "trained on these data" not in text
 

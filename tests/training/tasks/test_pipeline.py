@@ -347,7 +347,7 @@ def test_the_recipe_is_kept_with_the_model_and_every_value_can_be_set(
     ("values", "message"),
     [
         ({"epochs": "many"}, "recipe: epochs: .*integer"),
-        ({"dropout": 1}, "recipe: dropout: there is no such value; known are data, epochs"),
+        ({"dropout": 1}, "recipe: dropout: there is no such value; the values are data, epochs"),
         ({"augmentation": {"nois": 1}}, "recipe: augmentation.nois: there is .* are rotation, "),
         ({"augmentation": {"wiggle": 1}}, "recipe: augmentation.wiggle"),
         ({"crop": 50}, "recipe: crop: .*multiple of 8"),
@@ -731,7 +731,7 @@ def test_what_torchrun_starts_again_goes_on(
     assert "a@1: held-out" in str(call()), "it had ended before its first checkpoint"
     assert "a@1: held-out" in str(call())
     monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT")
-    assert "holds a run already: add --resume" in str(call())
+    assert "already holds a run: add --resume" in str(call())
 
 
 def test_the_same_command_resumes_a_run_that_went_on_with_less_memory(
@@ -776,13 +776,13 @@ def test_folds_that_the_data_give_are_told_and_must_stay_those_of_the_run(
     path.write_text(json.dumps(entries))
     printed = Console(width=500, record=True, file=io.StringIO())
     begun = prepare(request(path, tmp_path, folds=3), printed)
-    assert "the 3 folds are those that the data give" in printed.export_text()
+    assert "the 3 folds are those that the data define" in printed.export_text()
     prepare(request(path, tmp_path, runs=tmp_path / "other", folds=2), printed)
-    assert "divided anew into 2 folds: the data give 3 folds, which --" in printed.export_text()
+    assert "divided again into 2 folds: the data define 3 folds, which --" in printed.export_text()
     single = tmp_path / "single.json"
     single.write_text(json.dumps([{**entry, "fold": 0} for entry in entries]))
     prepare(request(single, tmp_path, runs=tmp_path / "third", folds=2), printed)
-    assert printed.export_text().endswith("divided anew into 2 folds: the data give 1 fold\n")
+    assert printed.export_text().endswith("divided again into 2 folds: the data define 1 fold\n")
     begun.request.folder.fold(1).write(begun.recipe)
     begun.request.folder.fold(1).checkpoint.touch()
     again = {"folds": 3, "resume": True}
@@ -821,7 +821,7 @@ def test_what_one_fold_has_trained_is_not_mixed_with_a_new_start(
     second = begun.request.folder.fold(2)
     second.write(begun.recipe)
     second.checkpoint.touch()
-    with pytest.raises(InvalidParameter, match="model holds a run already: add --resume"):
+    with pytest.raises(InvalidParameter, match="model already holds a run: add --resume"):
         prepare(request(discs, tmp_path, folds=2), Console(quiet=True))
     again = prepare(request(discs, tmp_path, folds=2, resume=True), Console(quiet=True))
     assert again.recipe == begun.recipe
@@ -859,4 +859,4 @@ def test_two_processes_do_not_train_in_one_folder(
     wrong = CliRunner().invoke(train_app, [*command, "--name", "../d"])
     assert "model name '../d'" in str(wrong.exception) and not (tmp_path / "d").exists()
     assert CliRunner().invoke(train_app, command).exit_code == 0
-    assert "holds a run already" in str(CliRunner().invoke(train_app, command).exception)
+    assert "already holds a run" in str(CliRunner().invoke(train_app, command).exception)

@@ -48,7 +48,7 @@ def test_a_picture_without_labels_in_its_right_fifth_is_no_reason_to_train_longe
     short = recipe(tmp_path, network="unet", crop=32, epochs=1, steps=1)
     train_segmentation(source, short, RunFolder(tmp_path / "run"), resume=False)
     said = capsys.readouterr().out
-    assert "warning: what is held out has no labels" in said and "train longer" not in said
+    assert "warning: the held-out data have no labels" in said and "train longer" not in said
 
 
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
@@ -173,7 +173,7 @@ def test_a_run_is_not_overwritten(discs: Path, tmp_path: Path, store: Path) -> N
     with pytest.raises(InvalidParameter, match="holds no checkpoint: start without --resume"):
         train_segmentation(source, recipe(discs), folder, resume=True)
     train_segmentation(source, recipe(discs, epochs=1), folder, resume=False)
-    with pytest.raises(InvalidParameter, match="holds a run already: add --resume"):
+    with pytest.raises(InvalidParameter, match="already holds a run: add --resume"):
         train_segmentation(source, recipe(discs, epochs=1), folder, resume=False)
     with pytest.raises(InvalidParameter, match=r"another recipe \(epochs: 1 -> 2\)"):
         train_segmentation(source, recipe(discs), folder, resume=True)

@@ -408,9 +408,12 @@ def test_with_other_style_codes_the_noise_that_was_learned_is_kept(
     ("changes", "told"),
     [
         ({"style_weight": 0}, r"codes: style_weight=0 .* set it above 0 \(the default is 0\.15\)"),
-        ({"noise_source": "input"}, "codes: noise_source=input keeps none; .*noise_source=field"),
-        ({"network": "pix2pix"}, "codes: network=pix2pix keeps none"),
-        ({"network": "spade"}, "codes: network=spade keeps none"),
+        (
+            {"noise_source": "input"},
+            "codes: noise_source=input keeps no style codes; .*noise_source=field",
+        ),
+        ({"network": "pix2pix"}, "codes: network=pix2pix keeps no style codes"),
+        ({"network": "spade"}, "codes: network=spade keeps no style codes"),
     ],
 )
 def test_a_recipe_that_cannot_keep_style_codes_is_refused(
@@ -426,7 +429,7 @@ def test_images_of_one_style_have_no_codes_to_keep(axon_source: Source) -> None:
     ]
     chosen = recipe(Path("x"), codes=4, augmentation={"contrast": 0, "brightness": 0})
     source = replace(axon_source, samples=grey)
-    with pytest.raises(InvalidParameter, match="the training images all have one style"):
+    with pytest.raises(InvalidParameter, match="the training images all have the same style"):
         training_step(source, chosen, drawn_crops(source, chosen))
     without = chosen.model_copy(update={"codes": 0})
     assert training_step(source, without, drawn_crops(source, without)).style is None
@@ -463,7 +466,7 @@ def test_a_generator_of_one_size_is_refused_before_it_is_trained_on_images_of_an
     axons: Path, axon_source: Source
 ) -> None:
     recipe(axons, noise_source="input").completed(axon_source)
-    wrong = "makes images of 72 pixels along each axis .* held out has 64 × 64 pixels"
+    wrong = "makes images of 72 pixels along each axis .* held-out images have 64 × 64 pixels"
     with pytest.raises(InvalidParameter, match=wrong):
         recipe(axons, crop=72, noise_source="input").completed(axon_source)
     recipe(axons, crop=72).completed(axon_source)

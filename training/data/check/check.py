@@ -182,7 +182,7 @@ class _Survey:
             return
         code = "segments" if case.segments else "overlap" if case.label.objects else ""
         for note in label.warnings if code else ():  # of other files they say something else
-            fix = f"correct the {_PARTS_OF_MAPS[code]} where this is not what was meant"
+            fix = f"correct the {_PARTS_OF_MAPS[code]} if this is not intended"
             self._add(code, case.label, note.removeprefix("DICOM SEG: "), fix)
         self._values.add(frozenset(counted))
         self._note_labels(self._file(case.label), label, counted)
@@ -191,12 +191,12 @@ class _Survey:
                 collector.add(case, image, counted, label)
         self._consistency.add(self._file(case.images[0]), image)
         if not counted:
-            fix = "label some of it: it is left out"
+            fix = "label some of it; until then, it is left out"
             self._add("empty_label", case.label, "is not labelled anywhere", fix)
         elif not counted.keys() - {0}:
             fix = "label it, or keep it as a case without foreground"
             if image.spatial_dims == 3:
-                fix += ", from which --dims 3d alone learns: of slices those with labels are taken"
+                fix += "; only --dims 3d learns from it: in 2-D, slices without labels are left out"
             self._add("empty_label", case.label, "contains no labels", fix)
         self._held.setdefault(case.grouped, set()).update(counted)
         if image.array.min() == image.array.max():
@@ -226,7 +226,7 @@ class _Survey:
             return
         same = "is listed again" if first == file else f"is the same image as {first}"
         if its_labels == labels:
-            fix = "keep one; else both training and validation may contain it"
+            fix = "keep one; otherwise both training and validation may contain it"
             self._add("duplicate", case.images[0], same, fix)
         else:
             what = f"{same} with different labels"
@@ -250,8 +250,8 @@ class _Survey:
         labelled = self._labelled()
         if card is not None and len(labelled) == 1 < card.groups:
             (group,) = labelled
-            what = f"of {card.groups} independent cases only {group} has labels"
-            fix = "label at least one more, to be held out, or leave out those without labels"
+            what = f"of {card.groups} independent cases, only {group} has labels"
+            fix = "label at least one more, to be held out, or leave out the cases without labels"
             findings.append(finding("one_labelled", "", what, fix))
         elif labelled:
             findings += self._unlabelled_part()
@@ -289,7 +289,7 @@ class _Survey:
         if held_out and len(sides) == 1:
             part = "to train on" if True in sides else "of the validation part"
             what = f"no case {part} has labels"
-            fix = "label some of them, or divide the cases in another way"
+            fix = "label some of them, or divide the cases differently"
             yield finding("unlabelled_part", "", what, fix)
 
     def _single_holders(self, encoding: Mapping[int, int]) -> dict[int, str]:
@@ -315,7 +315,7 @@ def _divided(cases: Cases) -> Iterator[Finding]:
         parts.setdefault(case.grouped, set()).add(case.part or "no part")
     meant = "all of it is held out"
     if not validation_part(cases, parts):
-        meant = "every patient is in validation, so that the parts are not followed"
+        meant = "every patient is in validation, so the parts are ignored"
     for group, found in parts.items():
         if "validation" in found and len(found) > 1:
             what = f"{group} is in {' and '.join(sorted(found))}: {meant}"
@@ -330,8 +330,8 @@ def _by_folder(cases: Cases) -> Iterator[Finding]:
     each = [f"{name} ({counted(number, 'case')})" for name, number in folders.items()]
     what = f"a folder is one group, which is held out as a whole: {listed(each, _LISTED)}"
     fix = (
-        "if each has images of many patients, put them into one folder, or give a list with the "
-        "columns image, label and group"
+        "if each folder has images of many patients, put them into one folder, or give a list with "
+        "the columns image, label and group"
     )
     yield finding("folder_groups", "", what, fix)
 

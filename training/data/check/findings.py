@@ -160,7 +160,7 @@ class Consistency:
         if colours and self._grey_in_colour:
             count = _this_and_more(self._grey_in_colour)
             what = f"grey, but saved in colour ({count}), while {len(colours)} are {_COLOUR}"
-            fix = "keep it if the colours do not matter, else remove it"
+            fix = "keep it if the colours do not matter, otherwise remove it"
             yield finding("grey_in_colour", self._grey_in_colour[0], what, fix)
         for code, kinds in self._kinds.items():
             ranked = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
@@ -182,8 +182,8 @@ class Consistency:
         what = f"{count}{more}, while {len(most)} {verb} {size_text(usual, 'mm')}"
         fix = (
             "slices are resampled to the median spacing, whole volumes (--dims 3d) in all "
-            "directions; where slices are joined by their neighbours (2.5d) and their distances "
-            "differ much, give one: --set preparation.slice_mm=3"
+            "directions; if slices are learned with their neighbours (2.5d) and their distances "
+            "differ much, set a distance: --set preparation.slice_mm=3"
         )
         yield finding("mixed_spacing", files[0], what, fix)
 
@@ -235,12 +235,12 @@ def _set_findings(card: DataCard, cases: Cases, labels: Sequence[ClassShare]) ->
         yield finding("all_empty", "", f"every label map is empty ({empty})", fix)
     elif all(share.label for share in card.classes):
         first = labels[0].label
-        fix = f"if {first} is the background, save it as 0, and the others from 1 on"
+        fix = f"if {first} is the background, save it as 0, and the other labels from 1 up"
         yield finding("no_background", "", "no label map contains 0, the background", fix)
     if cases.chosen_channels and card.channels and len(card.channels) != len(cases.channels):
         names = counted(len(cases.channels), "name")
         have = counted(len(card.channels), "channel")
-        what = f"{names} of channels ({', '.join(cases.channels)}), while the images have {have}"
+        what = f"{names} of channels ({', '.join(cases.channels)}), but the images have {have}"
         yield finding("channel_names", "", what, "name each channel once")
     if card.cases == 1:
         fix = "add at least one more for validation"
@@ -248,12 +248,15 @@ def _set_findings(card: DataCard, cases: Cases, labels: Sequence[ClassShare]) ->
     held = {share.label for share in labels}
     absent = [f"{i} ({name})" for i, name in cases.labels.items() if i and i not in held]
     if cases.ignored is not None and not card.unlabelled:
-        absent.append(f"{cases.ignored} (not labelled)")
+        absent.append(f"{cases.ignored} (unlabelled)")
     if labels and absent:
-        what = f"{', '.join(absent)}: no label map holds {'it' if len(absent) == 1 else 'them'}"
+        what = f"{', '.join(absent)}: in no label map"
         there = ", ".join(str(share.label) for share in labels[:MANY])
         yield finding(
-            "absent_label", "", what, f"correct the id if it is mistyped; there is {there}"
+            "absent_label",
+            "",
+            what,
+            f"correct the id if it is mistyped; the label maps contain {there}",
         )
 
 
@@ -261,7 +264,7 @@ def _many_labels(labels: Sequence[ClassShare], cases: Cases) -> Finding:
     what = f"{len(labels)} different labels, up to {labels[-1].label}"
     if cases.instances is None and _are_smooth_masks(labels):
         fix = (
-            "save masks of 0 and 255 (from 128 on 255, else 0); if each value is a class, "
+            "save masks of 0 and 255 (values from 128 up as 255); if each value is a class, "
             "choose --instances classes"
         )
         return finding("label_values", "", f"{what}: masks with smoothed edges", fix)
@@ -281,11 +284,11 @@ def _class_findings(
         fix = f"if it means 'not labelled', --ignore-label {share.label} leaves it out"
         if not white:
             what += " by a generator; segmentation leaves it out"
-            fix = "for a generator label these images as a whole, or leave them out"
+            fix = "for a generator, label these images completely, or leave them out"
         yield finding("ignored_value", "", what, fix)
     if unlearned:
-        what = f"{name}: only in held-out cases ({share.cases}), so that it is not learned"
-        fix = "label it in other cases, or divide the cases in another way"
+        what = f"{name}: only in held-out cases ({share.cases}), so it is not learned"
+        fix = "label it in other cases, or divide the cases differently"
         yield finding("unlearned_class", holder, what, fix)
     elif share.share < RARE or (share.cases == 1 < card.cases):
         seen = f"{counted(share.voxels, 'voxel')} ({share.share:.2g} of all)"

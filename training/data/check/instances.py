@@ -80,7 +80,7 @@ class InstanceSurvey:
             counts = [len(one.ids) for one in self._maps if one.ids]
             classes = frozenset[int]().union(*(one.ids for one in self._maps))
             what = (
-                f"every object has an id of its own, {min(counts)} to {max(counts)} in a label "
+                f"every object has its own id, {min(counts)} to {max(counts)} in a label "
                 f"map: {counted(len(classes), 'class', 'classes')} would be learned"
             )
             yield finding("instances", "", what, _FIX)

@@ -148,8 +148,8 @@ def sides_findings(
         "side: to segment them, crops are by default not mirrored left to right"
     )
     fix = (
-        "give them names with their sides, such as left lung; or, if more than the side tells them "
-        f"apart, --set {section}.flip_columns=0.5"
+        "give them names with their sides, such as left lung; or, if they differ in more than the "
+        f"side, --set {section}.flip_columns=0.5"
     )
     yield finding("sides", "", what, fix)
 

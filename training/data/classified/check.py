@@ -157,13 +157,13 @@ class _Survey:
         if first.classes != image.classes:
             mine, its = ("/".join(names[k] for k in i.classes) or "none" for i in (image, first))
             what = f"{same}, but of class {mine}, not {its}"
-            self._note("class_conflict", image.image, what, "keep the one of the right class")
+            self._note("class_conflict", image.image, what, "keep the one with the right class")
         elif first.part != image.part or first.group != image.group:
             where = "in another part" if first.part != image.part else "of another patient"
             what = f"{same} {where}"
             self._note("shared_image", image.image, what, "keep one: scores would be too high")
         else:
-            fix = "keep one; else both training and validation may contain it"
+            fix = "keep one; otherwise both training and validation may contain it"
             self._note("duplicate", image.image, same, fix)
 
     def report(self) -> ClassReport:
@@ -201,7 +201,9 @@ class _Survey:
         yield from self._of_names(names)
         if self.volumes:
             what = f"{self.volumes} of {self.sizes.total()} images are volumes"
-            yield finding("volume", "", what, "their middle slices are taken; or save slices")
+            yield finding(
+                "volume", "", what, "their middle slices are used; to choose others, save slices"
+            )
         if len(self.channels) > 1 and set(self.channels) != {1, 3}:
             what = f"images with {', '.join(map(str, sorted(self.channels)))} channels"
             yield finding("mixed_channels", "", what, "convert them to the same number of channels")
@@ -217,7 +219,12 @@ class _Survey:
         for alike in folded.values():
             if len(alike) > 1:
                 what = f"the classes {' and '.join(map(repr, alike))} differ only in case or spaces"
-                yield finding("similar_classes", "", what, "if they are the same, write them alike")
+                yield finding(
+                    "similar_classes",
+                    "",
+                    what,
+                    "if they are the same class, write them the same way",
+                )
 
     def _card(self) -> ClassCard:
         totals = [counts.total() for counts in self.counts]

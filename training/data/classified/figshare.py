@@ -106,11 +106,11 @@ def _read_label(path: Path) -> tuple[int, str]:
         letters = _array(file, "cjdata/PID", "iu", largest=_LONGEST_NAME).ravel()
     label = numbers[0] if numbers.size else 0
     if label not in range(1, len(TUMOURS) + 1):
-        raise InvalidInput(f"{path.name}: its label is {label:g}: 1, 2 or 3 is needed")
+        raise InvalidInput(f"{path.name}: its label is {label:g}, but must be 1, 2 or 3")
     try:
         patient = "".join(map(chr, letters.tolist())).strip("\0 ")
     except (ValueError, OverflowError) as error:
-        raise InvalidInput(f"{path.name}: cjdata/PID holds no text") from error
+        raise InvalidInput(f"{path.name}: cjdata/PID is not text") from error
     if not patient.isprintable() or not patient:
         raise InvalidInput(f"{path.name}: cjdata/PID names no patient")
     return int(label), patient
@@ -160,7 +160,7 @@ def _array(
             raise InvalidInput(f"{where}: {name} {what}")
         item = item[part]
     if not isinstance(item, h5py.Dataset) or item.shape is None:
-        raise InvalidInput(f"{where}: {name} is no array")
+        raise InvalidInput(f"{where}: {name} is not an array")
     if item.external or item.is_virtual:
         raise InvalidInput(f"{where}: {name} is stored in another file")
     if item.dtype.kind not in kinds:

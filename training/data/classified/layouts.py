@@ -234,13 +234,13 @@ def hint(path: Path) -> str:
     if failed:
         return f"{failed[0]}."
     if pair := _pair_names(path):
-        return f"{pair} are folders of images and label maps, for segmentation, and not of classes."
+        return f"{pair} are folders of images and label maps for segmentation, not of classes."
     folders = [folder for folder in visible_folders(path) if entries(folder)[0]]
     if len(folders) == 1 or (not folders and entries(path, deep=False)[0]):
-        where = f"in {folders[0].name}/" if folders else "in no folder of a class"
+        where = f"in {folders[0].name}/" if folders else "outside folders of classes"
         return (
-            f"All images are {where}: to classify them, put those of each class, two at least, "
-            "into a folder."
+            f"All images are {where}: to classify them, put the images of each class (at least two "
+            "classes) into a folder of their own."
         )
     return ""
 
@@ -252,14 +252,16 @@ def _of_arrays(
     """The pictures of one array; labels ``[N]``, ``[N, 1]`` or, several classes, ``[N, J]``."""
     count = len(read_array(images.path, images.array))
     if labels.ndim not in (1, 2) or len(labels) != count or labels.dtype.kind not in "iub":
-        what = f"holds {count} pictures, for which there are labels of shape {labels.shape}"
-        unusable.append(Unpaired(images.path, what, "provide one whole number, or row, a picture"))
+        what = f"holds {count} pictures, but their labels have the shape {labels.shape}"
+        unusable.append(
+            Unpaired(images.path, what, "provide one whole number, or one row, per picture")
+        )
         return
     several = labels.ndim == 2 and labels.shape[1] > 1
     strange = labels[(labels < 0) | (labels > 1)] if several else labels[labels < 0]
     if strange.size:
         where = "in a row" if several else "of a class"
-        fix = "write 1 for each class, else 0" if several else "count them from 0"
+        fix = "write 1 or 0 for each class" if several else "count classes from 0"
         what = f"holds the label {int(strange.flat[0])} {where}"
         unusable.append(Unpaired(images.path, what, fix))
         return
@@ -289,7 +291,7 @@ def _class_names(folder: Path, found: list[Found]) -> list[str] | None:
     if highest >= len(names) or len(set(names)) < len(names):
         raise InvalidInput(
             f"{file}: {len(set(names))} different names, but the labels run to {highest}: write "
-            "one name a line"
+            "one name per line"
         )
     found[:] = [each._replace(classes=tuple(names[int(n)] for n in each.classes)) for each in found]
     return names
@@ -305,7 +307,7 @@ def _entry(
         if path.suffix == ".json":
             return Unpaired(path, what, f"write it like {_EXAMPLE}")
         columns = ", ".join(str(name) for name in item if name)
-        fix = f"its header row needs the columns image and class, and has {columns}"
+        fix = f"its header row needs the columns image and class, but has {columns}"
         return Unpaired(path, what, fix)
     file = as_on_disk(path.parent / image.strip())
     if not file.exists():

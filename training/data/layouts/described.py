@@ -75,7 +75,9 @@ def nnunet(folder: Path) -> Cases | None:
             cases.append(Case(stem, refs, FileRef(found[0].path), part=part, folds=held))
         else:
             what = f"has {'several label maps' if found else 'no label map'} {stem} in labelsTr"
-            unpaired += [Unpaired(e.path, what, "provide exactly one of that name") for e in files]
+            unpaired += [
+                Unpaired(e.path, what, "provide exactly one with that name") for e in files
+            ]
     for stem, files in by_stem.items():
         what = f"has no image {stem}_0000 in imagesTr"
         unpaired += [Unpaired(e.path, what, "add the image or remove the label map") for e in files]

@@ -40,11 +40,11 @@ class _Folder(NamedTuple):
     def case(self) -> Case | Unpaired:
         """The case, or why there is none."""
         if len(self.images) != 1:
-            what = f"has {counted(len(self.images), 'image')}, the others have one"
+            what = f"has {counted(len(self.images), 'image')}, but the others have one"
             return Unpaired(self.path, what, "give each image a folder of its own")
         image = self.images[0].path
         if not self.masks:
-            fix = "add a mask, of 0 alone where there is no object, or remove the image"
+            fix = "add a mask (all 0 if there is no object), or remove the image"
             return Unpaired(image, f"has no masks in {self.labels.name}/", fix)
         label = FileRef(self.labels, objects=tuple(entry.path for entry in self.masks))
         return Case(composed(self.path.name), (FileRef(image),), label, part=self.part)
@@ -104,9 +104,9 @@ def _check_names(folder: Path, found: Sequence[_Folder]) -> None:
     classes = [name for name, count in sorted(names.items()) if count > 1 and not _numbered(name)]
     if len(classes) > 1:
         raise InvalidInput(
-            f"{folder}: the masks of several images have the names {listed(classes, _LISTED)}, as "
-            "of classes and not of objects: merge those of an image into one label map with an id "
-            "for each class"
+            f"{folder}: the masks of several images have the names {listed(classes, _LISTED)}, "
+            "like classes rather than objects: merge the masks of an image into one label map with "
+            "an id for each class"
         )
 
 

@@ -144,7 +144,7 @@ def _unmatched(images: Sequence[Entry], labels: Sequence[Entry]) -> list[Unpaire
                     what = f"has no {other} of the same name"
                     fix = f"add the {other} or remove the {kind} from the folder"
                     if there := next((e.stem for g in others.values() for e in g), ""):
-                        fix += f"; if it is called otherwise, like {there}, name both alike"
+                        fix += f"; if it has another name, like {there}, give both the same name"
                 unpaired.append(Unpaired(entry.path, what, fix))
     return unpaired
 

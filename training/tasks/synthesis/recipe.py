@@ -209,15 +209,15 @@ class SynthesisRecipe(CropRecipe):
         if not self.codes:
             return self
         if not self._is_capspix2pix:
-            raise ValueError(f"codes: network={self.network} keeps none; leave them out")
+            raise ValueError(f"codes: network={self.network} keeps no style codes; leave codes out")
         if self.noise_source != "field":
             raise ValueError(
-                f"codes: noise_source={self.noise_source} keeps none; leave them out, or take "
-                "noise_source=field"
+                f"codes: noise_source={self.noise_source} keeps no style codes; leave codes out, "
+                "or use noise_source=field"
             )
         if not self.style_weight:
             raise ValueError(
-                "codes: style_weight=0 trains without style codes, so that there are none to keep; "
+                "codes: style_weight=0 trains without style codes, so there are none to keep; "
                 f"set it above 0 (the default is {type(self).model_fields['style_weight'].default})"
             )
         return self
@@ -342,8 +342,8 @@ class SynthesisRecipe(CropRecipe):
             if any(-(-edge // divisor) * divisor != self.crop for edge in size):
                 raise InvalidParameter(
                     f"noise_source=input: the generator makes images of {self.crop} pixels along "
-                    f"each axis (crop), while what is held out has {size_text(size, 'pixels')}; "
-                    "resize all images to that, or take another noise_source"
+                    f"each axis (crop), but the held-out images have {size_text(size, 'pixels')}; "
+                    "resize all images to that size, or use another noise_source"
                 )
 
     @property

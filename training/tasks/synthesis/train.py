@@ -251,8 +251,8 @@ def _keep_codes(
     assert isinstance(generator.noise, FieldNoise)  # noqa: S101 - as above
     if not style.size:
         raise InvalidParameter(
-            "codes: the training images all have one style, of which no codes can be kept; leave "
-            "them out"
+            "codes: the training images all have the same style, so no codes can be kept; leave "
+            "codes out"
         )
     transforms = synthesis_transforms(source, CODE_CROP * recipe.crop, recipe.augmentation)
     dataset = DrawnDataset(source.training, transforms, recipe.seed)
@@ -285,7 +285,7 @@ def _judge(
     if not isinstance(network, SegmentationNetwork):
         raise InvalidParameter(f"judge={recipe.judge}: a segmentation model is needed")
     if network.spatial_dims != source.spatial_dims or network.spatial_dims == 3:
-        raise InvalidParameter(f"judge={recipe.judge}: geometry is judged of slices, in 2-D alone")
+        raise InvalidParameter(f"judge={recipe.judge}: geometry is judged only on slices, in 2-D")
     if network.out_channels != source.class_channels:
         raise InvalidParameter(
             f"judge={recipe.judge}: it has {network.out_channels} classes, the data have "
