@@ -381,30 +381,32 @@ def test_a_new_map_is_of_no_patient(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_labels_is_told(tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    Image.fromarray(np.zeros((32, 32), np.uint8)).save(tmp_path / "images" / "a.png")
-    code, error = run("--like", tmp_path, "--count", 1, "--out", tmp_path / "out")
+    data = tmp_path / "data"
+    (data / "images").mkdir(parents=True)
+    Image.fromarray(np.zeros((32, 32), np.uint8)).save(data / "images" / "a.png")
+    code, error = run("--like", data, "--count", 1, "--out", tmp_path / "out")
     assert code == 1
     assert isinstance(error, InvalidInput)
     assert "holds no label maps" in str(error)
-    (tmp_path / "labels").mkdir()
-    Image.fromarray(np.zeros((32, 32), np.uint8)).save(tmp_path / "labels" / "a.png")
-    _, error = run("--like", tmp_path, "--count", 1, "--out", tmp_path / "out")
+    (data / "labels").mkdir()
+    Image.fromarray(np.zeros((32, 32), np.uint8)).save(data / "labels" / "a.png")
+    _, error = run("--like", data, "--count", 1, "--out", tmp_path / "out")
     assert "every label map is empty" in str(error)
     noise = np.random.default_rng(0).integers(0, 200, (32, 32), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "labels" / "a.png")
-    _, error = run("--like", tmp_path, "--count", 1, "--out", tmp_path / "out")
+    Image.fromarray(noise).save(data / "labels" / "a.png")
+    _, error = run("--like", data, "--count", 1, "--out", tmp_path / "out")
     assert "a.png has 199 distinct values that vary like those of a photograph" in str(error)
     _, error = run("--count", 1, "--out", tmp_path / "out")
     assert isinstance(error, InvalidParameter)
 
 
 def test_the_spline_model_knows_one_class(tmp_path: Path) -> None:
-    (tmp_path / "labels").mkdir()
+    data = tmp_path / "data"
+    (data / "labels").mkdir(parents=True)
     two = np.zeros((48, 48), np.uint8)
     two[10:30, 10:20], two[10:30, 20:30] = 1, 2
-    Image.fromarray(two).save(tmp_path / "labels" / "a.png")
-    _, error = run("--like", tmp_path, "--count", 1, "--kind", "axons", "--out", tmp_path / "out")
+    Image.fromarray(two).save(data / "labels" / "a.png")
+    _, error = run("--like", data, "--count", 1, "--kind", "axons", "--out", tmp_path / "out")
     assert "pictures of one class" in str(error)
 
 
