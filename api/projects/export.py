@@ -58,9 +58,9 @@ def check_exportable(store: ProjectStore, project: Project, layout: Layout) -> N
         detail = "nnU-Net takes either pictures or volumes, but here are both: export layout=pairs"
         raise Refusal(DATA_NOT_FIT, detail)
     if len(kinds) > 1:
-        counts = " and of ".join(str(channels) for _, channels in sorted(kinds))
+        counts = " and ".join(str(channels) for _, channels in sorted(kinds))
         detail = (
-            "nnU-Net takes images that all have the same channels, but here are images with "
+            "nnU-Net takes images that all have the same channels, but there are images with "
             f"{counts} channels: export layout=pairs, or save all images with the same channels"
         )
         raise Refusal(DATA_NOT_FIT, detail)

@@ -382,7 +382,7 @@ def test_two_models_side_by_side(opened: Callable[..., Page]) -> None:
                         (first > 0) & (second > 0)], [1, 2, 3], 0)  # fmt: skip
     np.testing.assert_array_equal(difference, wanted)
     assert len(np.unique(wanted)) == 4
-    expect(compared).to_contain_text(f"{100 * (wanted > 0).mean():.1f} % of the image differ")
+    expect(compared).to_contain_text(f"differ in {100 * (wanted > 0).mean():.1f} % of the image")
     expect(compared).to_contain_text("only axon-segmentation")
     expect(page.locator("#segment .view .caption")).to_have_text(
         ["brain-t1-tissue", "axon-segmentation", "Difference"]

@@ -132,7 +132,7 @@ def _pictures(files: list[Frames], limits: Limits, index: int | None) -> Medical
         timed = any(file.timed for file in files)
         what = "that follow each other in time" if timed else "without a position, or in colour"
         raise SeveralVolumes(
-            f"DICOM: several pictures {what}, no volume: {choose_one(count, 'picture')}", count
+            f"DICOM: several pictures {what}, not a volume: {choose_one(count, 'picture')}", count
         )
     wanted = [_checked(index, count, "picture")] if single else list(range(count))
     frames, notes = _decoded(files, wanted, limits)

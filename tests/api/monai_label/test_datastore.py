@@ -206,7 +206,7 @@ def test_label_maps_that_do_not_fit(client: Client, tmp_path: Path) -> None:
         client.save_label("a", file, params=segments("nucleus", "membrane", "liver"))
     with pytest.raises(Exception, match=r"Status: 422; .*the model knows 0, 2, 7"):
         client.save_label("a", file)
-    with pytest.raises(Exception, match=r"Status: 422; .*is saved as final"):
+    with pytest.raises(Exception, match=r"Status: 422; .*must be saved as final"):
         client.save_label("a", file, tag="original")
     with pytest.raises(Exception, match=r"Status: 404; .*no such label map"):
         client.download_label("a", "final")

@@ -60,7 +60,7 @@ def test_trainings(client: Client, tmp_path: Path) -> None:
     begun = client.train_start(trainer, {**TINY, "epochs": 10_000})
     assert begun["status"] == "RUNNING" and begun["start_ts"]
     assert client.train_status(check_if_running=True) is True
-    with pytest.raises(Exception, match=r"Status: 429; .*is not finished"):
+    with pytest.raises(Exception, match=r"Status: 429; .*has not finished"):
         client.train_start(trainer, TINY)
     stats = client.info()["train_stats"][trainer]
     assert stats["total_epochs"] >= 1 and stats["best_metric"] >= 0

@@ -148,7 +148,7 @@ def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
         return []
 
     async def bundle(_: str) -> Any:  # noqa: ANN401
-        return SimpleNamespace(card=SimpleNamespace(input_channels=1))
+        return SimpleNamespace(card=SimpleNamespace(input_channels=1, is_ensemble=False))
 
     def edited(*_: object) -> None:
         asked.set()

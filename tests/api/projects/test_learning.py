@@ -245,7 +245,7 @@ def test_grey_and_colour_are_no_data_set_of_nnunet(
     corrected(client, project, {"b.png": second}, mask)
     refused = client.get(f"{project}/export")
     assert code(refused) == (422, "data_not_fit")
-    assert "images of 1 and of 3 channels" in refused.json()["detail"]
+    assert "images with 1 and 3 channels" in refused.json()["detail"]
     assert client.get(f"{project}/export", params={"layout": "pairs"}).is_success
 
 

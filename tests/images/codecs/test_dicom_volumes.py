@@ -261,9 +261,7 @@ class TestCine:
 
     def test_it_is_no_volume(self) -> None:
         cine = encoded(dataset(self.FRAMES, FrameTime=40.0))
-        with pytest.raises(
-            SeveralVolumes, match="that follow each other in time, are no"
-        ) as raised:
+        with pytest.raises(SeveralVolumes, match="that follow each other in time, not a") as raised:
             read_image(cine)
         assert raised.value.count == count_pictures(cine) == 2
         np.testing.assert_array_equal(read_image(cine, index=1).array[0], GREY + 100)

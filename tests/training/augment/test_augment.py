@@ -128,7 +128,7 @@ def test_the_manifest_says_where_every_image_comes_from(done: Path) -> None:
 def test_the_report_shows_and_explains(done: Path) -> None:
     html = (done / "report.html").read_text()
     assert "4 synthetic images like axons" in html
-    assert "with a Dice of 0.000 or more: as asked for" in html
+    assert "with a Dice of 0.000 or more: as requested" in html
     assert "<svg" in html
     assert html.count("data:image/png") == 1
     assert read_image(done / "sheet.png").array.shape[0] == 3
@@ -164,7 +164,7 @@ def test_two_processes_do_not_work_in_one_folder(done: Path, phantoms: Path) -> 
     with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdin is not None and other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(InvalidParameter, match="ended, or name another folder"):
+        with pytest.raises(InvalidParameter, match="finished, or name another folder"):
             augment(configured(phantoms), done, None, QUIET)
         other.stdin.close()
 
@@ -431,9 +431,7 @@ def test_a_run_does_not_go_on_with_other_data(compared: Compared) -> None:
     copies = [compared.data / file.parent.name / file.name for file in new]
     for file, copy in zip(new, copies, strict=True):
         shutil.copy(file, copy)
-    with pytest.raises(
-        InvalidParameter, match=r"changed since .* \(new are axons-0006, axons-0007"
-    ):
+    with pytest.raises(InvalidParameter, match=r"changed since .* \(added: axons-0006, axons-0007"):
         augment(config, compared.out, None, QUIET)
     for copy in copies:
         copy.unlink()
@@ -747,7 +745,10 @@ def test_a_segmenter_that_starts_again_is_published_and_resumed_as_it_became(
     )
     folder, data = AugmentFolder(tmp_path / "out"), open_dataset(discs)
     run: Any = SimpleNamespace(
-        folder=folder, parts=SimpleNamespace(dataset=data), config=SimpleNamespace(command="")
+        folder=folder,
+        models=None,
+        parts=SimpleNamespace(dataset=data),
+        config=SimpleNamespace(command=""),
     )
     recipe = SegmentationRecipe.model_validate(
         {

@@ -117,7 +117,7 @@ def read_image_of(pixels: np.ndarray[Any, Any]) -> MedicalImage:
 
 def test_other_tasks_have_no_temperature_of_their_own() -> None:
     values = tiny_card("synthesis").model_dump()
-    with pytest.raises(ValueError, match="temperature: of segmentation models"):
+    with pytest.raises(ValueError, match="temperature: only segmentation models"):
         type(tiny_card("synthesis")).model_validate({**values, "temperature": 2.0})
 
 

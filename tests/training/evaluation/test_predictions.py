@@ -183,7 +183,7 @@ def _broken(folder: Path) -> None:
     [
         (_without_one, "contains no label map of case3: name each file .* such as case3.png"),
         (_twice, "case3 has several label maps, case3_mask.png, case3_seg.png: keep one"),
-        (_smaller, r"prediction of x: case3.png has size \(72, 80\), its label map \(9, 9\)"),
+        (_smaller, r"prediction of x: case3.png has size \(72, 80\), but its label map \(9, 9\)"),
         (_of_other_classes, r"case3.png: .*7.*\(0 background, 1 disc\)"),
         (_broken, "case3.png cannot be read"),
     ],

@@ -119,7 +119,7 @@ def test_the_scheme_beside_the_label_maps_is_found_and_no_label_map(tmp_path: Pa
     assert data.scheme.names == {0: "background", 4: "brain"}
     assert not data.findings and len(data.stacks) == 3
     assert data.spacing_mm == (2.5, 2.0, 2.0)
-    with pytest.raises(InvalidParameter, match=r"labels=4=head: .* names that labels\.yaml gives"):
+    with pytest.raises(InvalidParameter, match=r"labels=4=head: .* come from labels\.yaml"):
         open_label_maps(folder, ["4=head"])
 
 
