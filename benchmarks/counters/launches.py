@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.counters.networks import Operations
 from caps_med.layers import kernels_channels_last
 from caps_med.networks import SynthesisNetwork, build_network
 from caps_med.routing import use_backend
@@ -66,26 +66,20 @@ def _launches(work: Callable[[], None]) -> int:
     return counter.count
 
 
-class _Launches(TorchDispatchMode):
+class _Launches(Operations):
     """Counts operations that launch a kernel, and kernels that cuDNN reorders before."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.count: int = 0
 
-    def __torch_dispatch__(
-        self,
-        func: Any,  # noqa: ANN401 - as PyTorch calls it
-        types: Any,  # noqa: ANN401
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
-        name = func._schema.name.removeprefix("aten::")
+    def see(self, operation: Any, arguments: Sequence[Any], answer: Any) -> None:  # noqa: ANN401
+        """See `Operations.see`."""
+        name = operation._schema.name.removeprefix("aten::")
         self.count += name not in _NO_KERNELS
         if name in _CONVOLUTIONS:
-            maps, kernels = (args[place] for place in _CONVOLUTIONS[name])
+            maps, kernels = (arguments[place] for place in _CONVOLUTIONS[name])
             self.count += _is_reordered(maps, kernels)
-        return func(*args, **(kwargs or {}))
 
 
 def _is_reordered(maps: Tensor, kernels: Tensor) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -44,14 +44,15 @@ NETWORKS: Mapping[str, Counted] = {
 _COPIES = ("aten.copy_", "aten.clone", "aten._to_copy", "aten.cat", "aten.constant_pad_nd")
 
 
-@dataclass
-class _Operations(TorchDispatchMode):
-    """Counts PyTorch's operations, and the bytes that copies write."""
+class Operations(TorchDispatchMode, ABC):
+    """Sees PyTorch's operations in a ``with`` block, in which each runs as usual."""
 
-    counts: dict[str, int] = field(default_factory=lambda: {"operations": 0, "bytes copied": 0})
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+
+    @abstractmethod
+    def see(self, operation: Any, arguments: Sequence[Any], answer: Any) -> None:  # noqa: ANN401
+        """Count an operation that has run."""
 
     def __torch_dispatch__(
         self,
@@ -61,10 +62,22 @@ class _Operations(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         answer = func(*args, **(kwargs or {}))
-        self.counts["operations"] += 1
-        if str(func).startswith(_COPIES) and isinstance(answer, Tensor):
-            self.counts["bytes copied"] += answer.nbytes
+        self.see(func, args, answer)
         return answer
+
+
+class _Counted(Operations):
+    """Counts operations, and the bytes that copies write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = {"operations": 0, "bytes copied": 0}
+
+    def see(self, operation: Any, arguments: Sequence[Any], answer: Any) -> None:  # noqa: ANN401
+        """See `Operations.see`."""
+        self.counts["operations"] += 1
+        if str(operation).startswith(_COPIES) and isinstance(answer, Tensor):
+            self.counts["bytes copied"] += answer.nbytes
 
 
 def network_counts(name: str) -> dict[str, int]:
@@ -93,7 +106,7 @@ def network_counts(name: str) -> dict[str, int]:
 def work_counts(work: Callable[[], None]) -> dict[str, int]:
     """What some work with networks does."""
     work()  # what is made once
-    operations = _Operations()
+    operations = _Counted()
     flops = FlopCounterMode(
         display=False, custom_mapping={torch.ops.aten.mkldnn_convolution: _onednn_flops}
     )
