@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _MAGIC = re.compile(rb"NRRD000[1-5]\r?\n")
 #: 3D Slicer describes a segment in half a kilobyte.
-_MAX_HEADER = 2**20
+MAX_HEADER = 2**20
 _DETACHED = re.compile(rb"^data ?file *:(?!=)([^\n]*)\n?", re.IGNORECASE | re.MULTILINE)
 _END = re.compile(rb"\r?\n\r?\n")
 _WHOLE = re.compile(r"\s*[0-9]{1,9}(\s+[0-9]{1,9})*\s*")
@@ -146,7 +146,7 @@ def attached(header: bytes, voxels: bytes) -> bytes:
 
 def _fields_of(header: bytes) -> bytes:
     """The header up to its empty line, which a detached header may lack."""
-    head = header[:_MAX_HEADER]
+    head = header[:MAX_HEADER]
     end = _END.search(head)
     return head[: end.start()] if end else head
 
@@ -185,10 +185,10 @@ def _header(data: bytes) -> tuple[Mapping[str, Any], int, dict[int, str]]:
             "NRRD: its voxels lie in another file (data file), which is not opened: save it as one "
             ".nrrd file, or put both files into a zip"
         )
-    head = data[:_MAX_HEADER]
+    head = data[:MAX_HEADER]
     end = _END.search(head)
     if end is None:
-        raise InvalidInput(f"NRRD: no empty line ends the header within {_MAX_HEADER} bytes")
+        raise InvalidInput(f"NRRD: no empty line ends the header within {MAX_HEADER} bytes")
     magic, *lines = head[: end.start()].decode("utf-8", "replace").splitlines()
     names = segment_names(lines)
     # pynrrd mixes key/value pairs with fields, and parses fields that do not matter here

@@ -8,13 +8,14 @@ from pathlib import PurePosixPath
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import dicom_layout, npz, zips
+from caps_med.images.codecs.nrrd import MAX_HEADER
 from caps_med.images.codecs.registry import codec_of_content, names_beside
 from caps_med.images.limits import Limits
 
 #: A header and its voxels.
 _MOST_FILES = 2
-#: A header has fewer bytes, beside those of its voxels.
-_HEADER_ROOM = 2**20
+#: A header has fewer bytes, beside those of its voxels; NRRD has the longest.
+_HEADER_ROOM = MAX_HEADER
 #: Of each file in memory: its pieces and the whole, or a part and the image of both.
 _COPIES = 2
 
