@@ -315,6 +315,15 @@ def held_requests(page: Page, url: str | re.Pattern[str], method: str) -> list[R
     return held
 
 
+def sent(page: Page, held: list[Route], number: int) -> Route:
+    """The request that is held after so many others."""
+    end = time.monotonic() + PATIENCE_MS / 1000
+    while len(held) <= number:
+        assert time.monotonic() < end, "nothing more is sent"
+        page.wait_for_timeout(20)
+    return held[number]
+
+
 def check_accessible(page: Page) -> None:
     """No rule of WCAG 2.2, A and AA, is broken that axe-core can check, light or dark."""
     page.evaluate(AXE.read_text())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.archives import series
 from tests.conftest import tiny_binary, write_tiny
 from tests.images.codecs.test_dicom_padding import ct
 from tests.images.dicom_files import SERIES, placed
-from tests.page.conftest import PATIENCE_MS, check_accessible, drop, held_requests, models_of, saved
+from tests.page.conftest import check_accessible, drop, held_requests, models_of, saved, sent
 from tests.page.quarters import QUARTERS, expect_quarters, quarters
 
 VIEW = "#annotate"
@@ -306,15 +305,6 @@ def test_only_strokes_are_labelled(opened: Callable[..., Page], server: Served, 
     canvas.press("Control+s")
     expect(page.locator(SAID)).to_contain_text("Saved as version 2: 100.0 % of the voxels changed")
     assert np.bincount(labels(page, path, 2).ravel()).tolist() == [0, 21, 48 * 64 - 21]
-
-
-def sent(page: Page, held: list[Route], number: int) -> Route:
-    """The request that is held after so many others."""
-    end = time.monotonic() + PATIENCE_MS / 1000
-    while len(held) <= number:
-        assert time.monotonic() < end, "nothing more is sent"
-        page.wait_for_timeout(20)
-    return held[number]
 
 
 def held_saves(page: Page) -> list[Route]:
@@ -867,9 +857,10 @@ class TestOtherOrders:
         rows.last.locator(".delete").click()
         page.locator("#confirm .confirmed").click()
         expect(rows).to_have_count(2)
-        with page.expect_response(re.compile(r"/images\?")):
+        with page.expect_response(re.compile(r"/images\?")) as answered:
             held[0].fulfill(response=late)
-        page.wait_for_load_state("networkidle")
+        answered.value.finished()
+        page.evaluate("() => new Promise(requestAnimationFrame)")  # in which it would be shown
         expect(rows).to_have_count(2)
 
         delete, dialog = rows.first.locator(".delete"), page.locator("#confirm")

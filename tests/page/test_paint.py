@@ -13,7 +13,7 @@ from playwright.sync_api import FilePayload, FloatRect, Page, expect
 
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
-from tests.page.conftest import sample, saved, settled
+from tests.page.conftest import held_requests, sample, saved, sent, settled
 from training.data import open_dataset
 
 PAINT = "#synthesize canvas[tabindex]"
@@ -146,6 +146,33 @@ def test_a_stroke_just_before_a_reload_or_another_label_map_is_kept(
     page.clock.resume()
     expect(page.locator("#synthesize .painting")).to_contain_text("restored")
     page.wait_for_function(f"wanted => ({DRAWN})() === wanted", arg=second)
+
+
+def test_a_stroke_stops_nothing_that_was_chosen_after_it(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    """Neither a label map nor a download; images of what is painted follow."""
+    page = quick(opened("synthesize"))
+    first = begin(page)
+    told = page.locator("#synthesize .painting")
+    held = held_requests(page, "**/v1/samples/*", "GET")
+    paint(page)
+    sample(page, "synthesize", "Tissue labels")
+    expect(told).to_contain_text("Kept in this tab")
+    sent(page, held, 0).continue_()
+    sent(page, held, 1).continue_()  # the image that it is of
+    expect(told).to_contain_text("restored")
+    settled(page, "synthesize")
+    second = page.evaluate(DRAWN)
+    assert second > first
+    page.unroute("**/v1/samples/*")
+
+    downloads = held_requests(page, "**/synthesize?format=zip", "POST")
+    stroke(page, 40)
+    page.locator("#synthesize .save").click()
+    expect(told).to_contain_text("Kept in this tab")
+    with page.expect_request("**/synthesize?format=png"), page.expect_download():
+        sent(page, downloads, 0).continue_()
 
 
 def test_a_painting_pairs_with_its_synthetic_image(

@@ -70,7 +70,7 @@ export async function upload(id: string, files: readonly File[], patient: string
   const all = images.length + not.length;
   const send = async (some: Dropped[]): Promise<void> => {
     try {
-      await post(at(id, '/images'), { images: await Promise.all(some.map(sentOf)), patient: patient || undefined }, signal);
+      await (await post(at(id, '/images'), { images: await Promise.all(some.map(sentOf)), patient: patient || undefined }, signal)).bytes(); // to its end: one that is not read keeps the network busy
     } catch (error) {
       if (all === 1 || !(error instanceof Problem && error.ofFile)) throw error;
       const [first, ...others] = some;
