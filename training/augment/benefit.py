@@ -14,14 +14,18 @@ from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
 from caps_med.wording import counted
 from training.augment.config import AugmentConfig
-from training.augment.models import AugmentRun, dice_on, segmenter_values, started
+from training.augment.models import (
+    AugmentRun,
+    dice_on,
+    segmenter_data,
+    segmenter_recipe,
+    started,
+)
 from training.data import Dataset, Source, load_source, open_dataset
 from training.data.prepare import StoredSamples
 from training.data.samples import Sample
 from training.engine.run_folder import RunFolder
 from training.evaluation.statistics import Spread, Verdict, spread_of, verdict
-from training.tasks.overrides import build_recipe
-from training.tasks.planning import plan_for, plane_of
 from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
@@ -72,7 +76,7 @@ def compare(run: AugmentRun) -> Benefit:
     """Train both arms with each seed for the same number of steps; test on unseen images."""
     config, test = run.config, run.parts.test
     assert test is not None  # noqa: S101 - set with train_segmenter
-    recipe, synthetic = _recipe(run), open_dataset(run.folder.out)
+    recipe, synthetic = segmenter_recipe(run, config.segmenter), open_dataset(run.folder.out)
     dice: dict[str, list[dict[str, float]]] = {REAL: [], BOTH: []}
     for number in range(config.segmenter_seeds):
         for arm, found in dice.items():
@@ -120,26 +124,14 @@ def summarized(
     )
 
 
-def _recipe(run: AugmentRun) -> SegmentationRecipe:
-    from training.engine import distributed
-
-    config, dataset = run.config, run.parts.dataset
-    planned = plan_for(dataset, distributed.device(), "2d", plane_of(config.segmenter))
-    values = segmenter_values(run, config.segmenter)
-    overrides = {"data": dataset.data, "seed": config.seed, **values}
-    recipe = build_recipe(SegmentationRecipe, [planned, overrides])
-    assert isinstance(recipe, SegmentationRecipe)  # noqa: S101 - of this task
-    return recipe
-
-
 def _train_and_test(
     run: AugmentRun, name: str, recipe: SegmentationRecipe, images: Dataset | None, test: Dataset
 ) -> Mapping[str, Any]:
     """The Dice on each test case of a segmenter of the real images and `images`."""
-    store = run.folder.runs / "segmenter-data"
-    source = load_source(run.parts.dataset, store / "real", recipe.preparation)
+    source = segmenter_data(run, "segmenter", recipe)
     if images is not None:
-        synthetic = load_source(images, store / "synthetic", recipe.preparation)
+        store = run.folder.runs / "segmenter-data" / "synthetic"
+        synthetic = load_source(images, store, recipe.preparation)
         source = half_synthetic(source, synthetic)
     folder = RunFolder(run.folder.runs / name)
     repository = ModelRepository(run.folder.work / "models")

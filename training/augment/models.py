@@ -22,8 +22,9 @@ from caps_med.networks import SegmentationNetwork
 from caps_med.networks.ensemble import Ensemble
 from training.augment.config import GENERATOR, SEGMENTER, AugmentConfig, AugmentFolder
 from training.augment.split import Parts
-from training.data import Dataset, load_source
-from training.engine.initial import model_to_start_from
+from training.data import Dataset, Source, load_source
+from training.engine import distributed
+from training.engine.initial import initial_network, model_to_start_from
 from training.engine.run_folder import RunFolder
 from training.evaluation.dice import mean_dice
 from training.evaluation.evaluator import matched_label, naming
@@ -31,6 +32,7 @@ from training.evaluation.validation import dice_scores
 from training.progress import EVALUATING, tracked
 from training.tasks.overrides import build_recipe
 from training.tasks.pipeline import TrainRequest, train
+from training.tasks.planning import plan_for, plane_of
 from training.tasks.segmentation import SegmentationRecipe
 from training.tasks.synthesis.recipe import SynthesisRecipe
 
@@ -60,13 +62,13 @@ class AugmentRun:
 
 def check_given(run: AugmentRun) -> None:
     """Check that the given models are of the right task and know the labels of the data, and that
-    those to start from are there.
+    those to start from are there and have the networks that will be trained.
 
     Raises:
         WrongTask: a generator and a segmenter are needed.
         InvalidInput: one does not know a label.
         ModelNotFound: there is no such model to start from.
-        InvalidParameter: it is an ensemble.
+        InvalidParameter: it is an ensemble, or another network.
     """
     config = run.config
     for part, overrides, task in (
@@ -77,6 +79,9 @@ def check_given(run: AugmentRun) -> None:
         if model := overrides.get("start_from"):
             _given(run, f"--set {part}.start_from:", model, task)
             model_to_start_from(model, run.models)
+            if task == "segmentation":  # that of the generator is trained first
+                recipe = segmenter_recipe(run, overrides)
+                initial_network(recipe, segmenter_data(run, part, recipe), run.models)
     for option, reference, task in (
         ("--model", config.model, "synthesis"),
         ("--judge", config.judge_model, "segmentation"),
@@ -148,6 +153,22 @@ def segmenter_values(run: AugmentRun, asked: Mapping[str, Any]) -> dict[str, Any
     usual = {k: v for k, v in SEGMENTER.items() if k not in ("network", "features")}
     network = model_to_start_from(model, run.models).card.network
     return {**usual, **SegmentationRecipe.values_of(network), **asked}
+
+
+def segmenter_recipe(run: AugmentRun, asked: Mapping[str, Any]) -> SegmentationRecipe:
+    """Of a segmenter of the run's images, with these values."""
+    config, dataset = run.config, run.parts.dataset
+    planned = plan_for(dataset, distributed.device(), "2d", plane_of(asked))
+    overrides = {"data": dataset.data, "seed": config.seed, **segmenter_values(run, asked)}
+    recipe = build_recipe(SegmentationRecipe, [planned, overrides])
+    assert isinstance(recipe, SegmentationRecipe)  # noqa: S101 - of this task
+    return recipe
+
+
+def segmenter_data(run: AugmentRun, part: str, recipe: SegmentationRecipe) -> Source:
+    """The run's images, prepared as the recipe says."""
+    store = run.folder.runs / f"{part}-data" / "real"
+    return load_source(run.parts.dataset, store, recipe.preparation)
 
 
 def threshold_of(dice: list[float]) -> float:

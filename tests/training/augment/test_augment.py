@@ -26,7 +26,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import caps_med
-from caps_med.bundles import LabelMapStatistics, ModelRepository
+from caps_med.bundles import LabelMapStatistics, ModelCard, ModelRepository
 from caps_med.drafts import draft_of
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Kind, MedicalImage, Normalization, read_image
@@ -39,13 +39,17 @@ from training.augment import models as judging
 from training.augment.benefit import (
     BOTH,
     REAL,
-    _recipe,
     _train_and_test,
     half_synthetic,
     summarized,
 )
 from training.augment.intensity import Scale
-from training.augment.models import AugmentRun, segmenter_values, threshold_of
+from training.augment.models import (
+    AugmentRun,
+    segmenter_recipe,
+    segmenter_values,
+    threshold_of,
+)
 from training.augment.split import split
 from training.cli import augment as command
 from training.data import load_source, open_dataset
@@ -652,7 +656,7 @@ def test_the_segmenter_is_planned_for_slices_of_the_chosen_plane(tmp_path: Path)
     segmenter = {"preparation": {"plane": "coronal"}}
     config = configured(tmp_path, segmenter=segmenter)
     run = AugmentRun(config, AugmentFolder(tmp_path / "out"), parts, None, QUIET)
-    recipe = _recipe(run)
+    recipe = segmenter_recipe(run, segmenter)
     assert recipe.preparation is not None
     assert recipe.preparation.spacing_mm == (5.0, 1.0)
     assert recipe.crop == 48
@@ -672,7 +676,7 @@ def test_trainings_start_from_models_of_the_given_repository(
     assert judge.path.is_relative_to(tmp_path / "out" / "models")
     assert judge.card.network.name == "UNet"
     assert judge.card.network.arguments["features"] == [4, 4, 8, 8, 8, 4]
-    assert _recipe(run).features == (4, 4, 8, 8, 8, 4)
+    assert segmenter_recipe(run, few).features == (4, 4, 8, 8, 8, 4)
 
 
 @pytest.mark.parametrize(
@@ -688,6 +692,25 @@ def test_a_model_to_start_from_is_looked_for_before_anything_is_trained(
     config = configured(phantoms, **{part: {**TINY[part], "start_from": model}})
     with pytest.raises(ValueError, match=told):
         augment(config, tmp_path / "out", models, QUIET)
+    assert not (tmp_path / "out" / "models").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "card", "asked", "told"),
+    [
+        ("judge", tiny_binary("UNet", "axon"), {"network": "segcaps"}, r"\(UNet where SegCaps is"),
+        ("segmenter", tiny_binary("UNet", "axon"), {"features": [8] * 6}, "wrong shape"),
+        ("segmenter", tiny_card("segmentation"), {}, "wrong shape"),  # of more classes
+    ],
+)
+def test_a_model_of_another_network_is_refused_before_anything_is_trained(
+    part: str, card: ModelCard, asked: Mapping[str, Any], told: str, phantoms: Path, tmp_path: Path
+) -> None:
+    """It was once the generator was trained, or all images were made."""
+    write_tiny(tmp_path / "models", "own", card)
+    config = configured(phantoms, **{part: {"start_from": "own", **asked}})
+    with pytest.raises(InvalidParameter, match=f"start_from=own: its network is a .*{told}"):
+        augment(config, tmp_path / "out", tmp_path / "models", QUIET)
     assert not (tmp_path / "out" / "models").exists()
 
 
