@@ -28,6 +28,7 @@ from training.engine.collapse import RESTARTS, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
+from training.engine.optimizer import adam
 from training.engine.precision import (
     Bfloat16Inferer,
     Precision,
@@ -359,8 +360,7 @@ def _assembled(
     steps, loss = recipe.reconstruction_steps, loss_of(recipe, network)
     start = ReconstructionStart(network, steps) if steps else None
     trained: nn.Module = start or network
-    on_gpu = device.type == "cuda"
-    optimizer = torch.optim.Adam(trained.parameters(), lr=recipe.rate, fused=on_gpu or None)
+    optimizer = adam(trained, recipe.rate)
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,

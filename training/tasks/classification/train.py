@@ -10,6 +10,7 @@ import torch
 from ignite.engine import Engine, Events
 from monai.engines import SupervisedTrainer
 from torch import Tensor, nn
+from torch.optim import AdamW
 
 from caps_med.networks import ClassificationNetwork
 from training.data.classified import ClassifiedSource
@@ -19,6 +20,7 @@ from training.engine.graphs import capture
 from training.engine.initial import initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
+from training.engine.optimizer import adam
 from training.engine.rate_finder import with_found_rate
 from training.engine.run_folder import RunFolder, Stateful
 from training.tasks.classification.batches import batch_loader, prepared
@@ -75,12 +77,7 @@ def _assembled(
     device, network = distributed.device(), initial_network(recipe, source, models)
     assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
     _order_convolutions(network, torch.channels_last)
-    optimizer = torch.optim.AdamW(
-        network.parameters(),
-        lr=recipe.rate,
-        weight_decay=recipe.weight_decay,
-        fused=device.type == "cuda" or None,
-    )
+    optimizer = adam(network, recipe.rate, AdamW, weight_decay=recipe.weight_decay)
     published = network
     parts: dict[str, Stateful] = {"network": network, "optimizer": optimizer}
     objective = Objective(

@@ -9,16 +9,18 @@ import torch
 import torch.nn.functional as F
 from monai.losses import PatchAdversarialLoss
 from torch import Tensor, nn
-from torch.optim import Adam
 
 from caps_med.errors import InvalidParameter
 from caps_med.networks import Discriminator
 from training.engine.distributed import average_gradients
+from training.engine.optimizer import adam
 from training.engine.precision import Precision, computed_in
 
 #: Targets of the discriminator for real and synthetic images under binary cross-entropy (one-sided
 #: smoothing would keep 0; both as published by Bass et al. 2019).
 REAL, FAKE = 0.9, 0.1
+#: Of Adam, for generator and discriminator, as published.
+BETAS = (0.5, 0.999)
 
 
 def smoothed_bce(scores: Tensor, is_real: bool, for_discriminator: bool) -> Tensor:
@@ -38,12 +40,6 @@ CRITERIA: Mapping[str, Callable[[Tensor, bool, bool], Tensor]] = {
 }
 
 
-def adam(network: nn.Module, learning_rate: float) -> Adam:
-    """The optimizer of a generator or discriminator on its device, with the published betas."""
-    on_gpu = next(network.parameters()).is_cuda
-    return Adam(network.parameters(), lr=learning_rate, betas=(0.5, 0.999), fused=on_gpu or None)
-
-
 class Adversary:
     """A discriminator, its optimizer and its loss.
 
@@ -51,7 +47,7 @@ class Adversary:
         discriminator: already on its device.
         loss: ``bce`` with smoothed labels (Bass et al. 2019), ``lsgan`` (Mao et al. 2017) or
             ``hinge`` (Lim & Ye 2017; MONAI's, whose scores pass a tanh first).
-        learning_rate: of Adam with betas 0.5 and 0.999, as published.
+        learning_rate: of Adam with `BETAS`.
         precision: of the discriminator's convolutions.
 
     Raises:
@@ -68,7 +64,7 @@ class Adversary:
         if loss not in CRITERIA:
             raise InvalidParameter(f"adversarial_loss={loss!r}: must be one of {tuple(CRITERIA)}")
         self.discriminator, self.precision = discriminator, precision
-        self.optimizer = adam(discriminator, learning_rate)
+        self.optimizer = adam(discriminator, learning_rate, betas=BETAS)
         self._criterion = CRITERIA[loss]
 
     def update(self, real: Tensor, fake: Tensor, condition: Tensor) -> Tensor:

@@ -28,12 +28,13 @@ from training.engine import distributed
 from training.engine.initial import Weights, initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
+from training.engine.optimizer import adam
 from training.engine.precision import computed_in
 from training.engine.rate_finder import with_found_rate
 from training.engine.run_folder import RunFolder, Stateful
 from training.engine.sampling import DrawnDataset, EpochSampler, epoch_loader
 from training.evaluation.validation import synthesis_scores
-from training.tasks.synthesis.adversary import Adversary, adam
+from training.tasks.synthesis.adversary import BETAS, Adversary
 from training.tasks.synthesis.losses import GeneratorLoss
 from training.tasks.synthesis.recipe import VALIDATED, SynthesisRecipe
 from training.tasks.synthesis.step import SynthesisStep
@@ -178,7 +179,7 @@ def training_step(
             recipe.discriminator_rate,
             recipe.precision,
         ),
-        optimizer=adam(generator, recipe.rate),
+        optimizer=adam(generator, recipe.rate, betas=BETAS),
         style=style if style and style.size else None,
         loss=GeneratorLoss(
             _weights(recipe),
