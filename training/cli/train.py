@@ -71,10 +71,6 @@ Settings = Annotated[
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs.", min=1)]
 Steps = Annotated[int | None, typer.Option(help="Optimizer steps per epoch.", min=1)]
 Batch = Annotated[int | None, typer.Option(help="Crops per optimizer step.", min=1)]
-Crop = Annotated[
-    int | None,
-    typer.Option(help="Edge length of a crop: a multiple of 8, or of 16 for unet.", min=32),
-]
 
 
 def _rate(text: str) -> float | str:
@@ -112,7 +108,6 @@ Seed = Annotated[
         help="Random seed; the same seed and data give the same weights on the same machine.", min=0
     ),
 ]
-Workers = Annotated[int, typer.Option(help="Number of processes that prepare crops.", min=0)]
 Candidate = Annotated[
     bool,
     typer.Option(
@@ -194,7 +189,10 @@ def segmentation(
     epochs: Epochs = None,
     steps: Steps = None,
     batch_size: Batch = None,
-    crop: Crop = None,
+    crop: Annotated[
+        int | None,
+        typer.Option(help="Edge length of a crop: a multiple of 8, or of 16 for unet.", min=32),
+    ] = None,
     learning_rate: Rate = None,
     patience: Patience = None,
     loss: Annotated[
@@ -227,7 +225,12 @@ def segmentation(
         ),
     ] = None,
     seed: Seed = None,
-    workers: Workers = 0,
+    workers: Annotated[
+        int,
+        typer.Option(
+            help="Number of processes that prepare crops; with --randomize there are none.", min=0
+        ),
+    ] = 0,
     binary: Binary = False,
     instances: Instances = None,
     labels: Annotated[
@@ -278,7 +281,14 @@ def synthesis(
     epochs: Epochs = None,
     steps: Steps = None,
     batch_size: Batch = None,
-    crop: Crop = None,
+    crop: Annotated[
+        int | None,
+        typer.Option(
+            help="Edge length of a crop: a multiple of 8, at least 64 for the discriminators "
+            "convolutional and capsule. With --noise-source input, that of the images.",
+            min=32,
+        ),
+    ] = None,
     learning_rate: Rate = None,
     patience: Patience = None,
     atoms: Atoms = None,
@@ -310,7 +320,9 @@ def synthesis(
         str | None, typer.Option(help="Adversarial loss: bce, lsgan or hinge.")
     ] = None,
     seed: Seed = None,
-    workers: Workers = 0,
+    workers: Annotated[
+        int, typer.Option(help="Number of processes that prepare crops.", min=0)
+    ] = 0,
     binary: Binary = False,
     instances: Instances = None,
     labels: Labels = None,
@@ -384,7 +396,13 @@ def classification(
     ] = None,
     start_from: StartFrom = None,
     seed: Seed = None,
-    workers: Workers = 0,
+    workers: Annotated[
+        int,
+        typer.Option(
+            help="Number of processes that read images; if all fit on the GPU, there are none.",
+            min=0,
+        ),
+    ] = 0,
     input_description: InputDescription = None,
     license: License = None,
     candidate: Candidate = False,

@@ -171,10 +171,13 @@ def test_generators_have_no_id_of_what_is_not_labelled(pictures: Path) -> None:
     assert "ignored: there is no such value" in str(answer.exception)
 
 
-def test_folds_name_only_the_files_that_the_task_reads() -> None:
+def test_the_help_of_an_option_says_what_is_true_of_the_task() -> None:
     helps = {
         task: CliRunner().invoke(train, [task, "--help"], env={"COLUMNS": "200"}).output
-        for task in ("segmentation", "classification")
+        for task in ("segmentation", "synthesis", "classification")
     }
     assert "splits_final.json" in helps["segmentation"]
     assert "splits_final.json" not in helps["classification"]
+    assert "for unet" in helps["segmentation"]
+    assert "for unet" not in helps["synthesis"]
+    assert "crops" not in helps["classification"]
