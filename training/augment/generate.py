@@ -20,7 +20,8 @@ from training.augment.config import AugmentFolder
 from training.augment.intensity import Scale
 from training.augment.split import Parts
 from training.data.cases import Case
-from training.data.layouts.naming import written_suffix
+from training.data.layouts.naming import Entry, written_suffix
+from training.data.layouts.pairing import paired
 from training.evaluation.dice import mean_dice
 from training.labelmaps.deform import Origin
 from training.labelmaps.generator import LabelMaker, NewLabel
@@ -141,7 +142,7 @@ class ImageGenerator:
         if count == 1:
             return [("", array)]
         names = self.parts.dataset.channels
-        if len(names) != count:
+        if len(names) != count or not _found_again(names):
             names = tuple(f"{k:04}" for k in range(count))
         return [(f"_{name}", array[k : k + 1]) for k, name in enumerate(names)]
 
@@ -152,6 +153,13 @@ class ImageGenerator:
     def most(self, count: int) -> int:
         """How many images are drawn at most in order to keep `count`."""
         return _TIMES * count + _MORE
+
+
+def _found_again(names: Sequence[str]) -> bool:
+    """Whether files with these names of channels are found as such, and in this order."""
+    images = [Entry(Path(name), f"new_{name}") for name in names]
+    found = paired(images, [Entry(Path("new"), "new")]).channels
+    return found == tuple(map(str.casefold, names)) and "/" not in "".join(names)
 
 
 def reference_cases(parts: Parts) -> Sequence[Case]:

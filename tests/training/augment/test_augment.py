@@ -212,6 +212,42 @@ def test_what_the_generator_warns_of_reaches_the_reader(
     )
 
 
+@pytest.mark.parametrize("names", [("T1", "FLAIR"), ("with/without", "z"), ("a", "b")])
+def test_channels_in_files_of_their_own_keep_their_order(
+    names: tuple[str, str], phantoms: Path, tmp_path: Path
+) -> None:
+    """Read again, they were in the order of their names; one with a slash was a folder."""
+    data, models = tmp_path / "data", tmp_path / "models"
+    for kind in ("imagesTr", "labelsTr"):
+        (data / kind).mkdir(parents=True)
+    described = {"channel_names": dict(enumerate(names)), "labels": {"background": 0, "axon": 1}}
+    (data / "dataset.json").write_text(json.dumps(described))
+    for file in (phantoms / "images").iterdir():
+        shutil.copy(phantoms / "labels" / file.name, data / "labelsTr")
+        with Image.open(file) as image:
+            dark, bright = (image.point(lambda v, low=low: low + v // 4) for low in (0, 128))
+        dark.save(data / "imagesTr" / f"{file.stem}_0000.png")
+        bright.save(data / "imagesTr" / f"{file.stem}_0001.png")
+    usual = {
+        "labels": {0: "background", 1: "axon"},
+        "normalization": Normalization(per_channel=True),
+    }
+    made = {"label_channels": 1, "image_channels": 2}
+    for name, task, more in (
+        ("generator", "synthesis", made),
+        ("judge", "segmentation", {"in_channels": 2, "out_channels": 1}),
+    ):
+        card = tiny_card(task, None)
+        network = card.network.model_copy(update={"arguments": {"atoms": 4, **more}})
+        write_tiny(models, name, card.model_copy(update={**usual, "network": network}))
+    config = configured(data, model="generator", judge_model="judge", count=1)
+    augment(config, tmp_path / "out", models, QUIET)
+    found = open_dataset(tmp_path / "out")
+    image, _ = found.read(found.cases[0])
+    dark, bright = image.array
+    assert dark.max() < 128 <= bright.min()
+
+
 def contents(out: Path) -> dict[str, str]:
     """File -> digest, of the result."""
     files = [p for p in out.rglob("*") if p.is_file() and ".work" not in p.parts]
