@@ -7,9 +7,9 @@ import time
 import torch
 import torch.nn.functional as F
 
-from training.augment.config import GENERATOR, SEGMENTER, AugmentConfig
-from training.augment.models import FOLDS
-from training.tasks.synthesis.recipe import SynthesisRecipe
+from training.augment.config import AugmentConfig
+from training.augment.models import FOLDS, recipes_of
+from training.engine.recipe import Recipe
 
 #: Seconds of one crop in a training step (64 x 64 pixels of the generator's, 128 x 128 of the
 #: segmenters'), and of one synthetic image with its label map and judgement, where the convolution
@@ -20,15 +20,13 @@ _REFERENCE_S = 0.024
 
 def minutes(config: AugmentConfig, groups: int) -> float:
     """Minutes that a run takes on this machine, with crops of the default size."""
-    defaults = {name: field.default for name, field in SynthesisRecipe.model_fields.items()}
-    generator = {**defaults, **GENERATOR, **config.generator}
-    judge, segmenter = ({**SEGMENTER, **given} for given in (config.judge, config.segmenter))
+    generator, judge, segmenter = map(_crops, recipes_of(config))
     crops = {
-        "generator": 0 if config.model else _crops(generator),
-        "segmenter": 0 if config.judge_model else _crops(judge) * min(FOLDS, groups),
+        "generator": 0 if config.model else generator,
+        "segmenter": 0 if config.judge_model else judge * min(FOLDS, groups),
     }
     if config.train_segmenter:
-        crops["segmenter"] += 2 * config.segmenter_seeds * _crops(segmenter)
+        crops["segmenter"] += 2 * config.segmenter_seeds * segmenter
     seconds = crops["generator"] * _GENERATOR_S + crops["segmenter"] * _SEGMENTER_S
     return (seconds + config.count * _IMAGE_S) * _slowness() / 60
 
@@ -39,8 +37,8 @@ def duration(config: AugmentConfig, groups: int) -> str:
     return "a minute or two" if estimated < 2 else f"about {_rounded(estimated)} minutes"
 
 
-def _crops(recipe: dict[str, object]) -> int:
-    return int(str(recipe["epochs"])) * int(str(recipe["steps"])) * int(str(recipe["batch_size"]))
+def _crops(recipe: Recipe) -> int:
+    return recipe.epochs * recipe.steps * recipe.batch_size
 
 
 def _rounded(value: float) -> int:

@@ -25,6 +25,7 @@ from training.augment.split import Parts
 from training.data import Dataset, Source, load_source
 from training.engine import distributed
 from training.engine.initial import initial_network, model_to_start_from
+from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder
 from training.evaluation.dice import mean_dice
 from training.evaluation.evaluator import matched_label, naming
@@ -96,18 +97,18 @@ def check_given(run: AugmentRun) -> None:
                 raise InvalidInput(f"{error}, or leave out {option} to train one") from error
 
 
-def check_settings(config: AugmentConfig) -> None:
-    """Check the overrides of all recipes, before hours of training.
+def recipes_of(config: AugmentConfig) -> tuple[Recipe, Recipe, Recipe]:
+    """Of generator, judge and segmenters, as far as they do not follow from the data.
 
     Raises:
         InvalidParameter: an unknown or impossible value.
     """
-    for recipe, overrides in (
-        (SynthesisRecipe, {**GENERATOR, **config.generator}),
-        (SegmentationRecipe, {**SEGMENTER, **config.judge}),
-        (SegmentationRecipe, {**SEGMENTER, **config.segmenter}),
-    ):
-        build_recipe(recipe, [{"data": config.data, "seed": config.seed}, overrides])
+    usual = {"data": config.data, "seed": config.seed}
+    return (
+        build_recipe(SynthesisRecipe, [usual, {**GENERATOR, **config.generator}]),
+        build_recipe(SegmentationRecipe, [usual, {**SEGMENTER, **config.judge}]),
+        build_recipe(SegmentationRecipe, [usual, {**SEGMENTER, **config.segmenter}]),
+    )
 
 
 def train_generator(run: AugmentRun) -> Mapping[str, Any]:

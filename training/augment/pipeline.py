@@ -33,7 +33,7 @@ from training.augment.generate import (
 from training.augment.models import (
     AugmentRun,
     check_given,
-    check_settings,
+    recipes_of,
     train_generator,
     train_judge,
 )
@@ -60,7 +60,7 @@ def augment(config: AugmentConfig, out: Path, models: Path | None, console: Cons
         ImplausibleShapes: no plausible label map can be derived from those of the data.
         KeyboardInterrupt: on Ctrl-C; finished stages are kept.
     """
-    check_settings(config)
+    recipes_of(config)  # before hours of training
     folder = AugmentFolder(out)
     with RunFolder(folder.work).claimed("name another folder"):
         return _augment(config, folder, models, console)

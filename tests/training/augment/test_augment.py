@@ -43,6 +43,7 @@ from training.augment.benefit import (
     half_synthetic,
     summarized,
 )
+from training.augment.estimate import duration
 from training.augment.intensity import Scale
 from training.augment.models import (
     AugmentRun,
@@ -243,9 +244,8 @@ def test_channels_in_files_of_their_own_keep_their_order(
     config = configured(data, model="generator", judge_model="judge", count=1)
     augment(config, tmp_path / "out", models, QUIET)
     found = open_dataset(tmp_path / "out")
-    image, _ = found.read(found.cases[0])
-    dark, bright = image.array
-    assert dark.max() < 128 <= bright.min()
+    first, second = found.read(found.cases[0])[0].array
+    assert first.max() < 128 <= second.min()
 
 
 def contents(out: Path) -> dict[str, str]:
@@ -713,6 +713,12 @@ def test_trainings_start_from_models_of_the_given_repository(
     assert judge.card.network.name == "UNet"
     assert judge.card.network.arguments["features"] == [4, 4, 8, 8, 8, 4]
     assert segmenter_recipe(run, few).features == (4, 4, 8, 8, 8, 4)
+
+
+def test_the_duration_follows_from_numbers_as_a_recipe_takes_them(phantoms: Path) -> None:
+    """2.0 epochs were a ValueError, after the check of the data."""
+    config = configured(phantoms, generator={"epochs": 2.0, "steps": "3"})
+    assert duration(config, 6) == "a minute or two"
 
 
 @pytest.mark.parametrize(
