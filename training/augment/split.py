@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from caps_med.errors import InvalidParameter
+from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.wording import listed
 from training.augment.config import NAMED, AugmentConfig
 from training.data import Dataset, open_dataset
@@ -63,21 +63,43 @@ def split(config: AugmentConfig, whole: Dataset, training: Dataset) -> Parts:
 
     Raises:
         InvalidParameter: too few groups to set some aside, or test images that are among the data.
-        InvalidInput: the data cannot be read.
+        InvalidInput: the data cannot be read, or test images have labels that the others lack.
     """
+    test = _test(config, whole, training)
+    originals = read_originals(training)
+    if test is not None:
+        _require_known(test, originals)
+    return Parts(training, originals, test)
+
+
+def _test(config: AugmentConfig, whole: Dataset, training: Dataset) -> Dataset | None:
+    """See `split`."""
     if not config.holds_out_test:
         test = open_dataset(Path(config.test)) if config.train_segmenter and config.test else None
         if test is not None:
             _require_unseen(test.require_complete(), training)
-        return Parts(training, read_originals(training), test)
+        return test
     if len(training.groups) < _LEAST_TRAINING:
         apart = len(whole.groups) - len(training.groups)
         raise InvalidParameter(
             f"--train-segmenter: {len(whole.groups)} independent cases are too few to set "
             f"{apart} aside; give separate labelled images for the comparison: --test DIR"
         )
-    test = whole.subset(set(whole.groups) - set(training.groups))
-    return Parts(training, read_originals(training), test)
+    return whole.subset(set(whole.groups) - set(training.groups))
+
+
+def _require_known(test: Dataset, originals: Originals) -> None:
+    """Refuse test images that no segmenter of the training images can be scored on."""
+    known = {0}.union(*(np.unique(one.label.array).tolist() for one in originals.maps))
+    for case in tracked(test.cases, "reading the test images"):
+        _, label, _ = test.read_with_ids(case, known=known)
+        unknown = sorted(set(np.unique(label.array).tolist()) - known)
+        if unknown and not case.segments:  # which are known by their names
+            raise InvalidInput(
+                f"--train-segmenter: {case.label}, which the segmenters are to be tested on, has "
+                f"the label {unknown[0]}, which no image to train on has: label it in others, too, "
+                "or test on images without it: --test DIR"
+            )
 
 
 def _require_unseen(test: Dataset, training: Dataset) -> None:

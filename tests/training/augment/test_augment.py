@@ -387,6 +387,7 @@ PURPOSES = {
     "data/check/check.py": "discovery and check",
     "labelmaps/originals.py": "shapes of the new label maps",
     "data/prepare.py": "preparation",
+    "augment/split.py": "labels of the test images",
     "augment/generate.py": "intensities of the synthetic images",
     "augment/models.py": "threshold of the judge",
     "evaluation/evaluator.py": "evaluation",
@@ -509,6 +510,24 @@ def test_empty_images_are_no_copies_of_each_other(tmp_path: Path) -> None:
     config = configured(tmp_path / "data", train_segmenter=True, test=str(tmp_path / "test"))
     found = split(config, parts["data"], parts["data"])
     assert found.test is not None and len(found.test.cases) == 4
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_test_images_have_labels_that_can_be_learned(tmp_path: Path, apart: bool) -> None:
+    """Of those set aside, and of others: it was said when the first segmenter was trained."""
+    data, test = tmp_path / "data", None
+    write_axons(data, 6, seed=5)
+    labels = sorted((data / "labels").iterdir())
+    if not apart:
+        test = tmp_path / "test"
+        labels = sorted((write_axons(test, 2, seed=8) / "labels").iterdir())
+    for file in labels[1:2]:  # of the second of six, which is set aside
+        with Image.open(file) as label:
+            label.paste(2, (0, 0, 9, 9))
+            label.save(file)
+    config = configured(data, train_segmenter=True, test=test and str(test))
+    with pytest.raises(InvalidInput, match=r"axons-0001.* the label 2, which no image to"):
+        augment(config, tmp_path / "out", None, QUIET)
 
 
 def test_a_value_is_not_given_twice(tmp_path: Path) -> None:
