@@ -170,20 +170,24 @@ def reference_cases(parts: Parts) -> Sequence[Case]:
 
 
 def scale_of(parts: Parts, generator: Model) -> Scale:
-    """How intensities of the real images map to those of the generator.
+    """How intensities of the real images map to those of the generator."""
+    images = [parts.dataset.read(case)[0] for case in reference_cases(parts)]
+    return Scale.of(images, generator.bundle.card.normalization)
+
+
+def check_channels(parts: Parts, generator: Model) -> None:
+    """Check that the generator makes images like the real ones.
 
     Raises:
-        InvalidInput: the generator makes images of another number of channels.
+        InvalidInput: they have another number of channels.
     """
-    images = [parts.dataset.read(case)[0] for case in reference_cases(parts)]
-    channels = images[0].array.shape[0]
+    channels = len(parts.dataset.read(parts.dataset.cases[0])[0].array)
     generated = int(generator.network.image_channels)  # type: ignore[arg-type]  # of a generator
     if channels != generated:
         raise InvalidInput(
             f"{generator.bundle.reference} makes images of {generated} channels, but the data "
             f"have {channels}: choose another --model, or leave it out to train one"
         )
-    return Scale.of(images, generator.bundle.card.normalization)
 
 
 def manifest(

@@ -17,12 +17,15 @@ from rich.console import Console
 
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.errors import InvalidInput, WrongTask
+from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from caps_med.networks import SegmentationNetwork
 from caps_med.networks.ensemble import Ensemble
 from training.augment.config import GENERATOR, SEGMENTER, AugmentConfig, AugmentFolder
+from training.augment.generate import check_channels
 from training.augment.split import Parts
 from training.data import Dataset, Source, load_source
+from training.data.cases import Case
 from training.engine import distributed
 from training.engine.initial import initial_network, model_to_start_from
 from training.engine.recipe import Recipe
@@ -67,7 +70,7 @@ def check_given(run: AugmentRun) -> None:
 
     Raises:
         WrongTask: a generator and a segmenter are needed.
-        InvalidInput: one does not know a label.
+        InvalidInput: one does not know a label, or is for other images.
         ModelNotFound: there is no such model to start from.
         InvalidParameter: it is an ensemble, or another network.
     """
@@ -89,12 +92,17 @@ def check_given(run: AugmentRun) -> None:
     ):
         if reference is None:
             continue
-        card = _given(run, option, reference, task).card
+        bundle = _given(run, option, reference, task)
         for case, label in run.parts.originals.maps:
             try:
-                matched_label(case, label, card)
+                matched_label(case, label, bundle.card)
             except InvalidInput as error:
                 raise InvalidInput(f"{error}, or leave out {option} to train one") from error
+        if task == "synthesis":
+            check_channels(run.parts, Model(bundle))
+        else:
+            first = run.parts.dataset.cases[0]
+            _answer(Model(bundle), first, run.parts.dataset.read(first)[0])
 
 
 def recipes_of(config: AugmentConfig) -> tuple[Recipe, Recipe, Recipe]:
@@ -204,10 +212,15 @@ def dice_on(model: Model, dataset: Dataset) -> dict[str, float]:
     for case in tracked(dataset.cases, EVALUATING):
         image, label, _ = dataset.read_with_ids(case, known=card.labels)
         truth = matched_label(case, label, card)
-        with naming(case.images[0]):
-            answer = model.segment(image)
+        answer = _answer(model, case, image)
         dice[case.name] = round(mean_dice(answer.array, truth.array, ids), 6)
     return dice
+
+
+def _answer(model: Model, case: Case, image: MedicalImage) -> MedicalImage:
+    """The model's segmentation of the image of a case, which an error names."""
+    with naming(case.images[0]):
+        return model.segment(image)
 
 
 def started(folder: RunFolder, folds: int = 0) -> bool:

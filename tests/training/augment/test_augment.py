@@ -775,6 +775,27 @@ def test_a_model_of_another_network_is_refused_before_anything_is_trained(
     assert not (tmp_path / "out" / "models").exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "task", "channels", "told"),
+    [
+        ("model", "synthesis", {"label_channels": 1, "image_channels": 2}, "images of 2 channels"),
+        ("judge_model", "segmentation", {"out_channels": 1, "in_channels": 2}, "axons-0000.png: "),
+    ],
+)
+def test_a_given_model_of_other_images_is_refused_before_the_other_one_is_trained(
+    option: str, task: str, channels: Mapping[str, int], told: str, phantoms: Path, tmp_path: Path
+) -> None:
+    """By their channels."""
+    card = tiny_card(task, None, labels={0: "background", 1: "axon"})
+    network = card.network.model_copy(update={"arguments": {"atoms": 4, **channels}})
+    write_tiny(tmp_path / "models", "own", card.model_copy(update={"network": network}))
+    with pytest.raises(InvalidInput, match=told):
+        augment(
+            configured(phantoms, **{option: "own"}), tmp_path / "out", tmp_path / "models", QUIET
+        )
+    assert not (tmp_path / "out" / "models").exists()
+
+
 def test_a_picture_without_labels_in_its_right_fifth_says_nothing_of_the_judge(
     phantoms: Path, tmp_path: Path
 ) -> None:
