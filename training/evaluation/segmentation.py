@@ -18,6 +18,7 @@ from training.data import Dataset
 from training.data.cases import Case
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
+from training.data.layouts.naming import composed
 from training.data.reading import unlabelled, values_known_to
 from training.evaluation.answers import answered, labels_of
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_with_ids
@@ -230,7 +231,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         card = self._card.card({})
         assert card is not None  # noqa: S101 - a complete data set has a case
         summary = SegmentationSummary(
-            data=str(self.dataset.root),
+            data=composed(str(self.dataset.root)),
             cases=card.cases,
             groups=card.groups,
             models=self._compared,

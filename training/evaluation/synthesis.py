@@ -21,6 +21,7 @@ from caps_med.preprocessing import single_slice_plane
 from caps_med.wording import counted
 from training.data import Dataset
 from training.data.cases import Case
+from training.data.layouts.naming import composed
 from training.evaluation.dice import dice
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_matched
 from training.evaluation.metrics import (
@@ -279,7 +280,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         """Everything that was found."""
         first, *others = self.references
         summary = SynthesisSummary(
-            data=str(self.dataset.root),
+            data=composed(str(self.dataset.root)),
             cases=len(self.dataset.cases),
             label_maps=len(self._maps),
             models=self.references,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,6 +88,25 @@ def test_composed_and_decomposed_names_pair(
 def test_the_suffix_of_a_decomposed_name(tmp_path: Path) -> None:
     path = tmp_path / unicodedata.normalize("NFD", "Müller.nii.gz")
     assert written_suffix(path) == ".nii.gz"
+
+
+def test_names_that_are_not_utf_8_can_be_written_into_tables(tmp_path: Path) -> None:
+    """As of files from an old archive; `evaluate` ended once all cases were scored."""
+    odd = tmp_path / os.fsdecode(b"d\xe9")
+    for number, kind in enumerate(("images", "labels", "other")):
+        (odd / kind).mkdir(parents=True)
+        for name in (b"n\xe9", b"m"):
+            file = odd / kind / os.fsdecode(name + b".png")
+            Image.fromarray(np.full((9, 9), number, np.uint8)).save(file)
+    dataset = open_dataset(odd)
+    assert [case.name for case in dataset.cases] == ["m", "n\\udce9"]
+    assert dataset.name == "d\\udce9"
+    for kind in ("images", "labels"):
+        (odd / kind).rename(odd / os.fsdecode(kind[0].encode() + b"\xe9"))
+    classified = open_classified(odd)
+    assert classified.classes == ("i\\udce9", "l\\udce9", "other")
+    assert classified.name == "d\\udce9"
+    assert {one.name for one in classified.images} >= {"other/n\\udce9.png", "i\\udce9/m.png"}
 
 
 def test_stacks_with_decomposed_names_pair(tmp_path: Path) -> None:

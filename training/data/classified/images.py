@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from training.data.cases import FileRef, Part, Unpaired, files_at_present, files_of
 from training.data.groups import whole_of
-from training.data.layouts.naming import stem_of
+from training.data.layouts.naming import composed, stem_of
 from training.data.patients import joined_by_patient
 
 
@@ -119,7 +119,7 @@ def collected(
         ClassifiedImage(f.name, f.image, sets[f.classes], f.group, f.part, f.folds) for f in listed
     )
     return ClassifiedImages(
-        name=path.stem if path.is_file() else path.resolve().name,
+        name=composed(path.stem if path.is_file() else path.resolve().name),
         root=path,
         layout=layout,
         images=images,

@@ -41,6 +41,7 @@ from training.data.layouts.folders import folder_pairs, pair_in
 from training.data.layouts.naming import (
     LABEL_WORDS,
     as_on_disk,
+    composed,
     entries,
     is_image_name,
     is_label_name,
@@ -200,7 +201,7 @@ def class_folders(folder: Path) -> ClassifiedImages | None:
         masks += (e.path for e in files if _is_mask(e.stem, stems))
         images = (e.path for e in files if not _is_mask(e.stem, stems))
         found += [_of_folder(path, each, pictures, folder, part) for path in images]
-    names = sorted(dict.fromkeys(each.name for each, _ in classes), key=natural)
+    names = sorted(dict.fromkeys(composed(each.name) for each, _ in classes), key=natural)
     if not found or len(names) < 2 - bool(parts):
         return None
     layout = collected(folder, "a folder per class", found, names, unusable)
@@ -353,9 +354,9 @@ def _of_folder(
 ) -> Found:
     """An image below the folder of its class; a folder below that of the images is its patient."""
     between = file.relative_to(images).parts[:-1]
-    group = between[0] if between else ""
-    name = file.relative_to(root).as_posix()
-    return Found(name, FileRef(file), (class_folder.name,), group, part)
+    group = composed(between[0]) if between else ""
+    name = composed(file.relative_to(root).as_posix())
+    return Found(name, FileRef(file), (composed(class_folder.name),), group, part)
 
 
 def _pair_names(folder: Path) -> str:

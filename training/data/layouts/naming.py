@@ -66,7 +66,7 @@ def suffix_of(path: Path) -> str:
 
 def name_of(folder: Path) -> str:
     """The name of a folder, also of one given as ``.``."""
-    return folder.name if folder.name not in ("", "..") else folder.resolve().name
+    return composed(folder.name if folder.name not in ("", "..") else folder.resolve().name)
 
 
 def written_suffix(path: Path) -> str:
@@ -169,8 +169,12 @@ def by_key(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
 
 
 def composed(name: str) -> str:
-    """A name in Unicode's composed form (NFC)."""
-    return unicodedata.normalize("NFC", name)
+    r"""A name in Unicode's composed form (NFC), as it can be written into tables.
+
+    >>> print(composed("n\udce9"))  # a byte that is no text in UTF-8, as from an old archive
+    n\udce9
+    """
+    return unicodedata.normalize("NFC", name).encode(errors="backslashreplace").decode()
 
 
 def as_on_disk(path: Path) -> Path:
