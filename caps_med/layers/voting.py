@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from caps_med.routing.backends import active_backend, in_graph, use_backend
+from caps_med.routing.backends import active_backend, in_graph, is_transformed, use_backend
 
 
 class VotingLayer(nn.Module):
@@ -20,7 +20,8 @@ class VotingLayer(nn.Module):
 
     def forward(self, capsules: Tensor) -> Tensor:
         """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``."""
-        if self.recompute_votes and torch.is_grad_enabled():
+        # not under `torch.func`, whose `grad` refuses checkpoints
+        if self.recompute_votes and torch.is_grad_enabled() and not is_transformed():
             backend = None if in_graph() else active_backend(capsules.device)
             result: Tensor = checkpoint(self._routed_by, backend, capsules, use_reentrant=False)
             return result
@@ -40,7 +41,7 @@ def recompute_votes(network: nn.Module, enabled: bool = True) -> None:
     """Train with less memory: no capsule layer of `network` keeps its votes for the backward pass.
 
     Votes make up most of the memory of training; convolving again costs about one forward pass per
-    step.
+    step. Derivatives by `torch.func` keep them nevertheless.
     """
     for layer in network.modules():
         if isinstance(layer, VotingLayer):

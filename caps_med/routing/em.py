@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from caps_med.errors import InvalidParameter
-from caps_med.routing.backends import active_backend, in_graph
+from caps_med.routing.backends import active_backend, in_graph, is_transformed
 from caps_med.routing.em_autograd import Found
 from caps_med.routing.em_start import EMInputs, EMSettings, equal_assignments
 
@@ -117,7 +117,7 @@ def route_em(
         settings = EMSettings(lambdas, VARIANCE_FLOOR, _LEAST_MASS, mass_scale)
         poses, logits, assigned = kernels(EMInputs(*arguments[:5], settings))
         active = logits.sigmoid()
-    elif routing.recompute and torch.is_grad_enabled() and votes.requires_grad:
+    elif _is_repeated(votes, routing):
         poses, active, assigned = checkpoint(_iterate, *arguments, use_reentrant=False)
     else:
         poses, active, assigned = _iterate(*arguments)
@@ -127,6 +127,12 @@ def route_em(
         active.unflatten(-1, shape),
         assigned.unflatten(-1, shape).to(votes.dtype),
     )
+
+
+def _is_repeated(votes: Tensor, routing: EMRouting) -> bool:
+    """Whether the backward pass repeats the iterations; `torch.func` refuses checkpoints."""
+    learned = torch.is_grad_enabled() and votes.requires_grad
+    return routing.recompute and learned and not is_transformed()
 
 
 def _kernels(votes: Tensor) -> Callable[[EMInputs], Found] | None:

@@ -225,6 +225,23 @@ def test_votes_are_recomputed_by_the_backend_that_routed_them(backend: str) -> N
         assert inside is not None and after is not None and torch.equal(inside, after)
 
 
+def test_votes_may_be_recomputed_under_torch_func() -> None:
+    """Which refuses checkpoints in `grad`: votes are kept there."""
+    layer, capsules = layer_of("conv"), torch.randn(1, 3, 4, 6, 6)
+    with use_backend("plain"):
+        kept, recomputed = (_gradient(layer, capsules, again) for again in (False, True))
+        torch.testing.assert_close(recomputed, kept)
+    recompute_votes(layer)
+    with pytest.raises(NotImplementedError, match=r"torch\.func: .*use_backend\('plain'"):
+        torch.func.grad(lambda x: layer(x).square().sum())(capsules)
+
+
+def _gradient(layer: ConvCapsule | DeconvCapsule, capsules: Tensor, recompute: bool) -> Tensor:
+    recompute_votes(layer, recompute)
+    found: Tensor = torch.func.grad(lambda x: layer(x).square().sum())(capsules)
+    return found
+
+
 def test_joined_types_keep_order_values_and_layout() -> None:
     first, second = torch.randn(1, 2, 4, 3, 5), torch.randn(1, 3, 4, 3, 5)
     plain = torch.cat((first, second), 1)

@@ -204,6 +204,19 @@ def test_recomputing_changes_no_bit_of_answer_or_gradient() -> None:
         assert one is not None and other is not None and torch.equal(one, other)
 
 
+def test_iterations_may_be_repeated_under_torch_func() -> None:
+    """Which refuses checkpoints in `grad`: nothing is repeated there."""
+    votes, activations, beta_u, beta_a = case(dtype=torch.float32)
+
+    def poses(votes: Tensor, recompute: bool) -> Tensor:
+        routing = EMRouting(recompute=recompute)
+        return route_em(votes, activations, beta_u, beta_a, routing).poses.square().sum()
+
+    with use_backend("plain"):
+        kept, repeated = (torch.func.grad(poses)(votes, again) for again in (False, True))
+    assert torch.equal(kept, repeated)
+
+
 @pytest.mark.parametrize("kind", ["equal votes", "no activation", "huge votes", "huge cost"])
 def test_extremes_stay_finite(kind: str) -> None:
     votes, activations, beta_u, beta_a = case(dtype=torch.float32)
