@@ -53,6 +53,8 @@ def route(
         return route_plain(votes, bias, _needed(votes, routing), priors)
     if type(votes) is not Tensor:  # such as MONAI's MetaTensor
         votes = votes.as_subclass(Tensor)
+    if type(votes) is not Tensor:  # as in PyTorch's FakeTensorMode: kernels could read no numbers
+        return route_plain(votes, bias, _needed(votes, routing))
     name = active_backend(votes.device, backend)
     return BACKENDS[name].route(votes, bias, _needed(votes, routing))
 

@@ -137,7 +137,8 @@ def _is_repeated(votes: Tensor, routing: EMRouting) -> bool:
 
 def _kernels(votes: Tensor) -> Callable[[EMInputs], Found] | None:
     """The kernel function that routes these votes; None for PyTorch operations."""
-    if in_graph() or not votes.numel():  # kernels have no block of an empty batch
+    # kernels have no block of an empty batch, and read numbers, which FakeTensorMode has not
+    if in_graph() or not votes.numel() or type(votes) is not Tensor:
         return None
     backend = active_backend(votes.device)
     if backend == "numba":

@@ -11,6 +11,7 @@ import pytest
 import torch
 from monai.data import MetaTensor
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 
 from caps_med.layers import SelfAttentionCapsules
 from caps_med.networks import CapsuleNetwork, TransformingAutoencoder, build_network
@@ -265,6 +266,15 @@ def test_a_vectorized_network_has_the_answers_and_gradients_of_each_sample(
     expected.square().sum().backward()
     torch.testing.assert_close(answers, expected.detach(), rtol=0, atol=1e-6)
     torch.testing.assert_close(gradients, image.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_shapes_are_known_without_numbers(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    """In FakeTensorMode, in which tools estimate memory: its tensors say that they are on a CPU."""
+    expected = network(*inputs).shape
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert network(*map(mode.from_tensor, inputs)).shape == expected
 
 
 @pytest.mark.parametrize("network", ["SegCaps", "CapsNet", "EfficientCapsNet"], indirect=True)
