@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from caps_med.routing.layout import widen
+
 #: A binary network's foreground is where its probability is above this.
 THRESHOLD = 0.5
 
@@ -44,12 +46,13 @@ def with_temperature(probabilities: Tensor, temperature: float) -> Tensor:
         probabilities: ``[B, K, *S]``, or capsule lengths; K = 1 is the foreground's probability.
 
     Returns:
-        The same shape and type.
+        The same shape and type; the arithmetic is at least float32.
     """
-    if probabilities.shape[1] == 1:
-        both = torch.cat([1 - probabilities, probabilities], 1)
-        return with_temperature(both, temperature)[:, 1:]
-    return (probabilities.clamp_min(1e-12).log() / temperature).softmax(1)
+    wide = widen(probabilities)
+    if wide.shape[1] == 1:
+        both = torch.cat([1 - wide, wide], 1)
+        return with_temperature(both, temperature)[:, 1:].to(probabilities.dtype)
+    return (wide.clamp_min(1e-12).log() / temperature).softmax(1).to(probabilities.dtype)
 
 
 def one_hot(classes: Tensor, channels: int) -> Tensor:

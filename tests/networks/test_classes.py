@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from caps_med.networks import one_hot, predicted_classes
+from caps_med.networks import one_hot, predicted_classes, with_temperature
 
 
 def test_the_most_probable_class_wins() -> None:
@@ -41,3 +41,12 @@ def test_classes_are_those_of_argmax_the_first_of_equals() -> None:
     assert torch.equal(
         predicted_classes(probabilities[:, 4:280]), probabilities[:, 4:280].argmax(1, True)
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_lengths_that_are_all_zero_are_equally_probable(dtype: torch.dtype) -> None:
+    """Of a type in which the floor below a logarithm is zero, too."""
+    lengths = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=dtype)
+    found = with_temperature(lengths, 2.0)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), torch.tensor([[0.5, 0.5], [1, 0]]), rtol=0, atol=1e-5)
