@@ -346,8 +346,10 @@ class ModelCard(Statement):
 
     @property
     def is_ensemble(self) -> bool:
-        """Whether its network averages several networks."""
-        return self.network.name.endswith("Ensemble")
+        """Whether its network averages several networks; imports torch."""
+        from caps_med.networks.ensemble import is_ensemble
+
+        return is_ensemble(self.network.name)
 
     @property
     def input_channels(self) -> int:

@@ -162,6 +162,11 @@ ENSEMBLES: Mapping[type[CapsuleNetwork], type[CapsuleNetwork]] = {
 }
 
 
+def is_ensemble(network: str) -> bool:
+    """Whether a network of this name in the registry averages several."""
+    return network in {kind.__name__ for kind in ENSEMBLES.values()}
+
+
 def _members(
     kind: type[N],
     network: str,
@@ -172,7 +177,7 @@ def _members(
     """The networks of an ensemble, from untrusted arguments."""
     if not 1 <= members <= _LARGEST:
         raise InvalidParameter(f"members={members}: must be 1 to {_LARGEST}")
-    if network.endswith("Ensemble"):
+    if is_ensemble(network):
         raise InvalidParameter("an ensemble of ensembles: list the networks themselves")
     if own is not None and len(own) != members:
         raise InvalidParameter(f"own: {len(own)} entries for {members} members; give each one")

@@ -11,11 +11,11 @@ import safetensors.torch
 import torch
 from safetensors.torch import load_file, save_file
 
-from caps_med.bundles import ModelRepository, weights, write_bundle
+from caps_med.bundles import ModelRepository, NetworkSpec, weights, write_bundle
 from caps_med.bundles.repository import default_root
 from caps_med.bundles.weights import sha256
 from caps_med.errors import InvalidBundle, InvalidParameter, ModelNotFound
-from caps_med.networks import build_network
+from caps_med.networks import ENSEMBLES, build_network
 from tests.conftest import BUILT_IN_NAMES, LABELS, tiny_binary, tiny_card, write_tiny
 
 
@@ -324,6 +324,14 @@ def test_labels_that_are_not_the_classes_are_never_written(tmp_path: Path) -> No
     with pytest.raises(InvalidParameter, match="2 labels, the network has 3 classes"):
         write_bundle(ModelRepository(tmp_path), "mine", network, card)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ensembles_are_known_by_their_names() -> None:
+    card = tiny_card("segmentation")
+    for name in (*(kind.__name__ for kind in ENSEMBLES.values()), "AddedEnsemble", "SegCaps"):
+        spec = NetworkSpec(name=name, arguments={})
+        known = card.model_copy(update={"network": spec}).is_ensemble
+        assert known == (name in ("Ensemble", "ClassificationEnsemble"))
 
 
 def test_labels_are_in_rising_order(copy: ModelRepository) -> None:

@@ -192,16 +192,17 @@ def test_a_package_that_cannot_be_imported_is_named(
         _ = registry["weights"]
 
 
+@pytest.mark.parametrize("name", ["AddedNet", "AddedEnsemble"])  # whatever its name ends in
 def test_an_added_network_may_be_a_member_of_an_ensemble(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = (
         '[project]\nname = "added"\nversion = "1"\n[project.entry-points."caps_med.networks"]\n'
     )
-    (tmp_path / "pyproject.toml").write_text(f'{project}AddedNet = "caps_med.networks:UNet"\n')
+    (tmp_path / "pyproject.toml").write_text(f'{project}{name} = "caps_med.networks:UNet"\n')
     install(tmp_path, tmp_path / "site-packages")
     monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
-    members = {"network": "AddedNet", "members": 2, "arguments": {"features": [4] * 6}}
+    members = {"network": name, "members": 2, "arguments": {"features": [4] * 6}}
     network = build_network("Ensemble", members)
     assert network(torch.rand(1, 1, 32, 32)).shape == (1, 1, 32, 32)
 
