@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caps_med.errors import InvalidParameter
+from caps_med.errors import InvalidParameter, UnsupportedFormat
 
 if TYPE_CHECKING:
     from caps_med.images import Kind, MedicalImage
+
+#: Formats that show three channels as red, green and blue.
+_COLOURED = ("png", "jpeg", "bmp")
 
 
 def check_file(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
@@ -52,15 +55,27 @@ def check_free(files: Iterable[Path], overwrite: bool) -> None:
             raise InvalidParameter(f"{file} exists: name another file, or add --overwrite")
 
 
-def check_format(out: Path, source: MedicalImage, kind: Kind, channels: int) -> None:
+def check_format(
+    out: Path, source: MedicalImage, kind: Kind, channels: int, *, colours: bool = True
+) -> None:
     """Check that the format of `out` can hold an answer in the space of `source`.
+
+    Args:
+        kind, channels: of the answer.
+        colours: whether three channels may be stored as colours.
 
     Raises:
         UnsupportedFormat: it cannot.
     """
     from caps_med.images import check_writable, codec_of_path
 
-    check_writable(source, kind, channels, codec_of_path(out).name)
+    name = codec_of_path(out).name
+    check_writable(source, kind, channels, name)
+    if channels > 1 and not colours and name in _COLOURED:
+        raise UnsupportedFormat(
+            f"--out {out}: the {channels} channels are no colours, so they cannot be written as "
+            f"{name}: use tiff or npy"
+        )
 
 
 def check_picture(out: Path, sources: Iterable[Path], overwrite: bool) -> None:

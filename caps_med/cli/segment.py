@@ -32,13 +32,7 @@ from caps_med.cli.options import (
 from caps_med.cli.output import check_file, check_folder_of, check_format, check_free
 from caps_med.cli.progress import progress_bar
 from caps_med.drafts import write_whole
-from caps_med.errors import (
-    ArchiveDenied,
-    ArchiveUnavailable,
-    CapsMedError,
-    InvalidParameter,
-    UnsupportedFormat,
-)
+from caps_med.errors import ArchiveDenied, ArchiveUnavailable, CapsMedError, InvalidParameter
 from caps_med.wording import measure_text
 
 if TYPE_CHECKING:
@@ -358,28 +352,13 @@ def _check_answer(
     if out is None:
         return {}
     classes = model.segmenter.network.out_channels
-    check_format(out, image, *(("image", classes) if wanted.probabilities else ("labels", 1)))
     if wanted.probabilities:
-        _check_no_colours(out, classes)
+        check_format(out, image, "image", classes, colours=False)
+    else:
+        check_format(out, image, "labels", 1)
     beside = {name: _beside(out, name, image) for name in wanted.maps}
     check_free(beside.values(), wanted.overwrite)
     return beside
-
-
-def _check_no_colours(out: Path, classes: int) -> None:
-    """Reject a format in which the probabilities of several classes would be colours.
-
-    Raises:
-        UnsupportedFormat: it is such a format.
-    """
-    from caps_med.images import codec_of_path
-
-    name = codec_of_path(out).name
-    if classes > 1 and name in ("png", "jpeg", "bmp"):
-        raise UnsupportedFormat(
-            f"--probabilities: {classes} classes are no colours, so they cannot be written as "
-            f"{name}: use tiff or npy"
-        )
 
 
 def _write(
