@@ -15,7 +15,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -42,6 +42,9 @@ from caps_med.convolutions.winograd_kernels import (
 from caps_med.native.compile import Array, aligned
 from caps_med.native.threads import thread_map
 from caps_med.routing.autograd import derived_once
+
+#: Maps as PyTorch and as the kernels have them.
+M = TypeVar("M", Tensor, Array)
 
 #: Where kernels and maps are evaluated, and infinity.
 _POINTS = [Fraction(x) for x in ("0", "1", "-1", "1/2", "-1/2", "2", "-2")]
@@ -169,7 +172,7 @@ def _convolve(
     # PyTorch asks for aligned memory, for which GNU's allocator takes no freed block of that size:
     # votes of layer after layer, which are as large, would each take memory of their own
     result = aligned((len(maps), *sizes, out_channels), source)
-    target = result if result.ndim == 5 else result[:, None]
+    target = _with_planes(result)
     added = _flat(weight.new_zeros(out_channels) if bias is None else bias)
     shifts = [
         first // axis.phases_out - start // axis.phases_in
@@ -237,8 +240,9 @@ def _flat(tensor: Tensor) -> Array:
     return array
 
 
-def _with_planes(maps: Tensor) -> Tensor:
-    return maps if maps.ndim == 5 else maps.unsqueeze(1)
+def _with_planes(maps: M) -> M:
+    """``[N, H, W, C]`` as ``[N, 1, H, W, C]``; maps of three axes unchanged."""
+    return maps if maps.ndim == 5 else maps[:, None]
 
 
 def _transformed(weight: Tensor, geometry: Geometry, planes: Planes) -> Array:
