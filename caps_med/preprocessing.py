@@ -8,6 +8,7 @@ joined by its neighbours.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -185,6 +186,9 @@ def _alike(scale: Sequence[float]) -> bool:
     return all(abs(s - 1) < SPACING_TOLERANCE for s in scale)
 
 
+#: How many times as long as what cropping leaves a picture is before it is enlarged, at most.
+_LONGEST = 16
+
 #: How a picture of another shape becomes the network's: see `PicturePreprocessing`.
 Fit = Literal["pad", "crop", "stretch"]
 Edge = Annotated[int, Field(ge=1, le=1024)]
@@ -276,6 +280,8 @@ def _fitted(picture: Tensor, size: tuple[int, int], fit: Fit) -> Tensor:
         return resize(picture, size)
     ratios = [want / have for want, have in zip(size, picture.shape[2:], strict=True)]
     ratio = min(ratios) if fit == "pad" else max(ratios)
+    if fit == "crop":
+        picture = _middle(picture, [math.ceil(_LONGEST * edge / ratio) for edge in size])
     rows, columns = (max(1, round(edge * ratio)) for edge in picture.shape[2:])
     resized = resize(picture, (rows, columns))
     missing_rows, missing_columns = size[0] - rows, size[1] - columns
@@ -284,6 +290,17 @@ def _fitted(picture: Tensor, size: tuple[int, int], fit: Fit) -> Tensor:
 
     # negative padding cuts
     return pad(resized, (left, missing_columns - left, top, missing_rows - top))
+
+
+def _middle(picture: Tensor, size: Sequence[int]) -> Tensor:
+    """The middle of `[1, C, H, W]`, of about `size` pixels where it has more.
+
+    The other pixels of a picture such as 1 x 65535 are not shown, but would take a gigabyte.
+    """
+    for axis, most in enumerate(size, start=2):
+        cut = max(0, picture.shape[axis] - most) // 2
+        picture = picture.narrow(axis, cut, picture.shape[axis] - 2 * cut)
+    return picture
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from typer.testing import CliRunner
 
 import caps_med
+from caps_med import preprocessing
 from caps_med.bundles import ModelRepository
 from caps_med.bundles.export import export_model
 from caps_med.bundles.metadata import ClassificationSpec
@@ -181,6 +183,27 @@ class TestPreprocessing:
             size=(20, 20), fit="crop", normalization=Normalization(window=(0, 255))
         )
         np.testing.assert_array_equal(pictures(ramp)[0, 0], np.arange(20, 40))
+
+    def test_a_crop_of_a_line_enlarges_little_more_than_it_shows(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The line as a whole would take 1.7 GB: a file of a few bytes could end a service."""
+        sizes: list[tuple[int, int]] = []
+        enlarge = preprocessing.resize
+
+        def noting(maps: Tensor, size: tuple[int, int]) -> Tensor:
+            sizes.append(size)
+            return enlarge(maps, size)
+
+        monkeypatch.setattr(preprocessing, "resize", noting)
+        line = np.zeros((1, 1, 65536), np.uint8)
+        line[..., 32767:32769] = 255
+        pictures = PicturePreprocessing(
+            size=(80, 80), fit="crop", normalization=Normalization(window=(0, 255))
+        )
+        found = pictures(MedicalImage(line))[0]
+        assert (found == 255).all()
+        assert [rows for rows, _ in sizes] == [80] and sizes[0][1] <= 17 * 80
 
     def test_sixteen_bits_are_brought_to_the_same_scale(self) -> None:
         pictures = PicturePreprocessing(size=(20, 28), normalization=Normalization())
