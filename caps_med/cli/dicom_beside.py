@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from caps_med.cli.output import check_free
+from caps_med.cli.output import check_folder_of, check_free
 from caps_med.drafts import write_whole
 from caps_med.errors import InvalidParameter
 
@@ -60,7 +60,11 @@ class DicomBeside:
                     f"{name}: only for a DICOM SEG; give --out a file that ends in .dcm, and "
                     "leave out --probabilities, or store it with --to"
                 )
-        files = [file for file in (self.report, self.preview) if file is not None]
+        named = {"--report": self.report, "--preview": self.preview}
+        for option, file in named.items():
+            if file is not None:
+                check_folder_of(file, option)
+        files = [file for file in named.values() if file is not None]
         if len({*files, out}) <= len(files):
             raise InvalidParameter("--out, --report and --preview: must be different files")
         if other := next((file for file in files if not _is_dicom(file)), None):

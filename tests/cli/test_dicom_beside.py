@@ -56,6 +56,18 @@ def test_what_can_be_written_passes() -> None:
             "r.txt: the name must end in .dcm",
         ),
         (DicomBeside("binary", REPORT, REPORT), "x.dcm", {}, "must be different files"),
+        (
+            DicomBeside("binary", Path("none/r.dcm"), None),
+            "x.dcm",
+            {},
+            "--report none/r.dcm: there is no folder none; create it first",
+        ),
+        (
+            DicomBeside("binary", None, Path("none/p.dcm")),
+            "x.dcm",
+            {},
+            "--preview none/p.dcm: there is no folder none; create it first",
+        ),
         (DicomBeside("pixels", None, None), "x.dcm", {}, "pixels: must be binary or labelmap"),
     ],
 )
