@@ -296,6 +296,15 @@ class ModelCard(Statement):
         return self
 
     @model_validator(mode="after")
+    def _answers_by_name(self) -> Self:
+        """Volumes and probabilities are given by name: of two with one name, one would be lost."""
+        names = list(self.labels.values())
+        if TASKS[self.task].gives.format == "probabilities" and len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"labels: give each its own name; several are {twice!r}")
+        return self
+
+    @model_validator(mode="after")
     def _has_a_share_of_each_label(self) -> Self:
         known = self.label_statistics
         if known is not None and len(known.shares) != len(self.labels) - 1:

@@ -306,6 +306,7 @@ def test_default_folder_follows_the_environment(
         ({"labels": {"0": "background", "2": "nucleus"}}, "2 labels, the network has 3 classes"),
         ({"labels": {"0": "a", "1": "b", "70000": "c"}}, r"caps_med.labels.*less than or equal to"),
         ({"labels": {"-1": "a", "1": "b", "2": "c"}}, r"caps_med.labels.*greater than or equal to"),
+        ({"labels": {"0": "a", "1": "b", "2": "b"}}, r"labels: give each its own name; .* 'b'"),
         ({"spacing_mm": [0, 1]}, r"caps_med.spacing_mm.0: Input should be greater than 0"),
         ({"colors": {"2": [300, 0, 0]}}, r"caps_med.colors.2.0: Input should be less than"),
     ],
