@@ -15,6 +15,7 @@ import typer
 from rich.markup import escape
 
 from caps_med.extras import has_extra, install_command, require_extra
+from caps_med.registries import added_object
 
 #: The entry-point group of functions that add commands to a Typer app.
 COMMANDS = "caps_med.commands"
@@ -23,11 +24,17 @@ _EXTRA = {"training": "train", "api": "api"}
 
 
 def add_plugins(app: typer.Typer) -> None:
-    """Add the commands of all plugins; those without their extra show how to install it."""
+    """Add the commands of all plugins; those without their extra show how to install it.
+
+    Raises:
+        InvalidPlugin: another package that adds commands cannot be imported.
+    """
     put_plugins_first()
     for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
         extra = _EXTRA.get(point.module.partition(".")[0])
-        if extra is None or has_extra(extra):
+        if extra is None:
+            added_object(point)(app)
+        elif has_extra(extra):
             point.load()(app)
         else:
             _add_missing(app, point.name, extra)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from caps_med.errors import InvalidPlugin
 
@@ -39,14 +39,7 @@ class Registry(Mapping[str, T], Generic[T]):
         """
         if name in self.builtin:
             return self.builtin[name]
-        point = self._added()[name]
-        try:
-            return cast(T, point.load())
-        except Exception as error:  # whatever the other package raises
-            raise InvalidPlugin(
-                f"{self.group} {name}: {point.value} cannot be imported ({error}): repair or "
-                f"uninstall {_package(point)}"
-            ) from error
+        return cast(T, added_object(self._added()[name]))
 
     def __iter__(self) -> Iterator[str]:
         """The built-in names, then the added ones in alphabetical order."""
@@ -63,6 +56,21 @@ class Registry(Mapping[str, T], Generic[T]):
     def _added(self) -> dict[str, EntryPoint]:
         found = _entry_points(self.group, tuple(sys.path))
         return {name: point for name, point in found.items() if name not in self.builtin}
+
+
+def added_object(point: EntryPoint) -> Any:  # noqa: ANN401 - each group has its own
+    """What another package adds through an entry point.
+
+    Raises:
+        InvalidPlugin: the package cannot be imported.
+    """
+    try:
+        return point.load()
+    except Exception as error:  # whatever the other package raises
+        raise InvalidPlugin(
+            f"{point.group} {point.name}: {point.value} cannot be imported ({error}): repair or "
+            f"uninstall {_package(point)}"
+        ) from error
 
 
 @lru_cache

@@ -192,6 +192,19 @@ def test_a_package_that_cannot_be_imported_is_named(
         _ = registry["weights"]
 
 
+def test_a_package_whose_commands_cannot_be_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = '[project.entry-points."caps_med.commands"]\nweigh = "nowhere:register"\n'
+    (tmp_path / "pyproject.toml").write_text(
+        f'[project]\nname = "broken"\nversion = "1"\n{commands}'
+    )
+    install(tmp_path, tmp_path / "site-packages")
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    with pytest.raises(InvalidPlugin, match=r"nowhere:register cannot be imported .* broken"):
+        add_plugins(typer.Typer())
+
+
 @pytest.mark.parametrize("name", ["AddedNet", "AddedEnsemble"])  # whatever its name ends in
 def test_an_added_network_may_be_a_member_of_an_ensemble(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
