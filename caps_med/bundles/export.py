@@ -45,7 +45,8 @@ def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
 
     - ``"bundle"``: a MONAI bundle folder, with `models/model.pt` beside the safetensors.
     - ``"onnx"``: one file; any batch size, height and width: padding and cropping are inside.
-    - ``"torch"``: a `torch.export` program, `.pt2`; any batch size, height and width from 16.
+    - ``"torch"``: a `torch.export` program, `.pt2`; any batch size, heights and widths in multiples
+      of 8 from 16 (of 16 from 32 for the U-Net).
 
     A CapsPix2Pix with dense noise and a classification network keep their fixed size; Pix2Pix and
     SPADE take 256 x 256. Nothing is left behind on failure.
