@@ -92,11 +92,12 @@ def find_cases(
     looks = each(lambda pair: _look(*pair), walked, lambda pair: pair[0])
     found = {file: look for (file, _), look in zip(walked, looks, strict=True) if look.is_input}
     beside = {file.with_name(name) for file in found for name in names_beside(file.name)}
-    skipped = [
-        Skipped(_as_text(_below(root, file)), look.reason)
+    passed = {  # each once, even where it lies in several of the given folders
+        file: look.reason
         for (file, _), look in zip(walked, looks, strict=True)
-        if not look.is_input and file not in beside
-    ]
+        if file not in found and file not in beside
+    }
+    skipped = [Skipped(_as_text(_below(root, file)), reason) for file, reason in passed.items()]
     dicom = [(file, look.header) for file, look in found.items() if look.header is not None]
     images = [file for file, look in found.items() if look.header is None]
     series, others = series_of(dicom, kind)

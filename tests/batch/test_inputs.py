@@ -147,6 +147,19 @@ def test_patterns_below_a_folder_whose_name_looks_like_one(
     assert names(find_cases(["list.txt"])) == ["b"]
 
 
+def test_what_is_given_several_times_counts_once(folder: Path) -> None:
+    """A pattern with ** matches folders and their files; a file that is named is read as well."""
+    once = find_cases([folder])
+    for given in (f"{folder}/**", folder / "sub"):
+        found = find_cases([folder, given])
+        assert (names(found), set(found.skipped)) == (names(once), set(once.skipped))
+        assert len(found.skipped) == len(once.skipped)
+    (folder / "plain").write_bytes((folder / "b.png").read_bytes())
+    assert Skipped("plain", "not an image") in find_cases([folder]).skipped
+    found = find_cases([folder, folder / "plain"])
+    assert "plain" in names(found) and set(found.skipped) == set(once.skipped)
+
+
 def test_a_list_may_begin_with_the_mark_of_notepad(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in/list.txt").write_text("b.png\nsub\n", encoding="utf-8-sig")
     assert names(find_cases([tmp_path / "in/list.txt"])) == ["b", "sub/deep/scan.1"]
