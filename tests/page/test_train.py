@@ -269,6 +269,36 @@ class TestRefused:
         expect(page.locator("#train form")).to_be_visible()
         expect(problem).to_have_count(0)
 
+    def test_an_upload_goes_on_beside_a_list_of_jobs_that_fails(
+        self, opened: Callable[..., Page]
+    ) -> None:
+        """It can still be cancelled, and is not begun twice."""
+        fails = False
+
+        def listed(route: Route) -> None:
+            if route.request.method == "POST":
+                return  # it is on its way
+            if fails:
+                route.fulfill(status=503, json={"title": "busy", "code": "busy", "status": 503})
+            else:
+                route.fulfill(json={**route.fetch().json(), "jobs": [RUNNING]})
+
+        page = opened("models")
+        page.route("**/v1/training-jobs", listed)
+        page.locator("nav a", has_text="Train").click()
+        expect(page.locator("#train .jobs")).to_contain_text("running")
+        start, work = page.locator("#train form .primary"), page.locator("#train .work")
+        start.click()
+        cancel, problem = work.get_by_role("button", name="Cancel"), work.locator(".problem")
+        expect(cancel).to_be_visible()
+        for fails in (True, False):
+            expect(problem).to_have_count(int(fails))
+            expect(cancel).to_be_visible()
+            expect(start).to_have_attribute("aria-disabled", "true")
+        cancel.click()
+        expect(work).to_have_text("Cancelled.")
+        page.unroute_all(behavior="ignoreErrors")
+
     def test_who_gives_no_key_is_asked_once(self, opened: Callable[..., Page]) -> None:
         """The service begins to need one while a job goes on."""
         needed: list[bool] = []

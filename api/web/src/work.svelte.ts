@@ -23,6 +23,8 @@ export class Work {
   /** Whether what goes on can be cancelled. */
   stoppable = $state(true);
   error = $state.raw<Error>();
+  /** Whether something short has gone wrong beside what goes on, which goes on all the same. */
+  missed = $state(false);
   private now = new AbortController();
 
   stop = (): void => this.now.abort();
@@ -35,12 +37,12 @@ export class Work {
     const began = performance.now();
     const tick = setInterval(() => mine({ seconds: Math.round((performance.now() - began) / 1000) }), 1000);
     this.now = now;
-    mine({ state: 'busy', said: what, heard: what, part: undefined, seconds: 0, stoppable });
+    mine({ state: 'busy', said: what, heard: what, part: undefined, seconds: 0, stoppable, missed: false });
     try {
       await untrack(() => job(now.signal, (said, part) => mine({ said, part })));
-      mine({ state: 'idle', heard: `${what}: done` });
+      mine({ state: this.missed ? 'failed' : 'idle', heard: `${what}: done`, missed: false });
     } catch (error) {
-      if (now.signal.aborted) mine({ state: 'cancelled', heard: `${what}: cancelled` });
+      if (now.signal.aborted) mine({ state: 'cancelled', heard: `${what}: cancelled`, missed: false });
       else if (this.now === now) this.fail(error as Error);
       now.abort(); // what else this run has asked for
     } finally {
@@ -50,6 +52,7 @@ export class Work {
 
   /** Tell no more what went wrong: something else is looked at. */
   forgive(): void {
+    this.missed = false;
     if (this.state === 'failed') this.state = 'idle';
   }
 
@@ -57,13 +60,14 @@ export class Work {
   quick = (job: Promise<unknown>): Promise<unknown> => job.then(
     () => { if (this.passing) this.forgive(); },
     (error) => {
-      this.fail(error);
+      if (this.state === 'busy') Object.assign(this, { error, missed: true });
+      else this.fail(error);
       this.passing = error instanceof Problem && error.passes;
     });
   /** Whether what is told may be otherwise by now. */
   private passing = false;
 
   private fail(error: Error): void {
-    Object.assign(this, { state: 'failed', error, heard: '', passing: false }); // the problem itself is heard
+    Object.assign(this, { state: 'failed', error, heard: '', passing: false, missed: false }); // the problem itself is heard
   }
 }
