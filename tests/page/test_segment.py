@@ -26,7 +26,16 @@ from tests.images.dicom_files import (
     series_file,
     zipped_study,
 )
-from tests.page.conftest import check_accessible, counts, drop, sample, saved, slide
+from tests.page.conftest import (
+    check_accessible,
+    counts,
+    drop,
+    held_requests,
+    sample,
+    saved,
+    sent,
+    slide,
+)
 from tests.page.quarters import QUARTERS, expect_quarters, quarters
 
 STAGE = "#segment .stage"
@@ -100,6 +109,21 @@ def test_how_sure_the_answer_is_and_a_refined_one(
     check_shown(page, refined)
     found = read_image(saved(page, "#segment .probabilities", tmp_path))
     np.testing.assert_allclose(found.array, refined.probabilities.array, atol=1e-6)
+
+
+def test_another_model_does_not_stop_the_image_that_was_chosen(
+    opened: Callable[..., Page],
+) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    expect(page.locator("#segment .sample img:not([src])")).to_have_count(0)
+    held = held_requests(page, "**/v1/samples/*", "GET")
+    sample(page, "segment", "Another head")
+    chosen = sent(page, held, 0)
+    page.locator("#segment select.model").select_option("axon-segmentation")
+    chosen.continue_()
+    expect(page.locator("#segment .title")).to_contain_text("colin27.png")
 
 
 def test_an_answer_is_averaged_over_mirror_images(opened: Callable[..., Page]) -> None:

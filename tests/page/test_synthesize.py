@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -20,10 +21,12 @@ from tests.conftest import write_tiny
 from tests.page.conftest import (
     check_accessible,
     counts,
+    held_requests,
     models_of,
     pixels,
     sample,
     saved,
+    sent,
     sent_labels,
     settled,
     slide,
@@ -328,6 +331,49 @@ def test_an_old_answer_replaces_no_newer_one(
     expect(page.locator("#synthesize .gallery canvas").first).to_have_attribute(
         "aria-label", "Seed 11"
     )
+
+
+def expect_width(page: Page, seed: int, width: int) -> None:
+    expect(page.locator(tile(seed))).to_have_attribute("width", str(width))
+
+
+def test_another_seed_does_not_stop_the_label_map_that_was_chosen(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    page = quick(opened("synthesize"))
+    page.locator("#synthesize .blank").click()
+    expect_width(page, 1, 128)
+    expect(page.locator("#synthesize .sample img:not([src])")).to_have_count(0)
+    held = held_requests(page, path := "**/v1/samples/*", "GET")
+    sample(page, "synthesize", "Tissue labels")
+    chosen = sent(page, held, 0)
+    page.locator("#synthesize .seed").fill("11")
+    page.locator("#synthesize .seed").blur()
+    page.unroute(path)
+    chosen.continue_()
+    expect_width(page, 11, 197)
+
+
+def test_a_file_comes_before_what_was_painted_last(
+    opened: Callable[..., Page], quick: Callable[[Page], Page], cut: Path
+) -> None:
+    """After a reload, while the list of models is awaited."""
+    page = quick(opened("synthesize"))
+    page.locator("#synthesize .blank").click()
+    settled(page, "synthesize")
+    page.locator("#synthesize .pen", has_text="grey matter").click()
+    page.locator(PAINT).press("Space")
+    expect(page.locator("#synthesize .painting")).to_contain_text("Kept in this tab")
+    held = held_requests(page, path := re.compile("/v1/models$"), "GET")
+    page.reload()
+    sent(page, held, 0)
+    page.locator("#synthesize input[type=file]").set_input_files(cut)
+    sent(page, held, 1)
+    held[0].continue_()
+    expect(page.locator("#synthesize select.model")).not_to_have_value("")
+    page.unroute(path)
+    held[1].continue_()
+    expect_width(page, 1, WIDTH)
 
 
 def test_without_a_seed_the_one_before_is_taken(

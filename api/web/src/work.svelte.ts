@@ -22,6 +22,8 @@ export class Work {
   state = $state<'idle' | 'busy' | 'cancelled' | 'failed'>('idle');
   /** Whether what goes on can be cancelled. */
   stoppable = $state(true);
+  /** Whether what goes on brings something else to look at: what is shown now, the page asks for nothing more about. */
+  brings = $state(false);
   error = $state.raw<Error>();
   /** Whether something short has gone wrong beside what goes on, which goes on all the same. */
   missed = $state(false);
@@ -29,15 +31,15 @@ export class Work {
 
   stop = (): void => this.now.abort();
 
-  /** Do something; what was going on before is stopped. `stoppable`: whether people may stop it, too: not what the service then goes on with. */
-  async run(what: string, job: (signal: AbortSignal, say: Say) => Promise<unknown>, stoppable = true): Promise<void> {
+  /** Do something; what was going on before is stopped. `stoppable`: whether people may stop it, too: not what the service then goes on with. `brings`: something else to look at. */
+  async run(what: string, job: (signal: AbortSignal, say: Say) => Promise<unknown>, { stoppable = true, brings = false } = {}): Promise<void> {
     this.stop();
     const now = new AbortController();
     const mine = (change: Partial<Work>) => this.now === now && Object.assign(this, change); // no other run has begun
     const began = performance.now();
     const tick = setInterval(() => mine({ seconds: Math.round((performance.now() - began) / 1000) }), 1000);
     this.now = now;
-    mine({ state: 'busy', said: what, heard: what, part: undefined, seconds: 0, stoppable, missed: false });
+    mine({ state: 'busy', said: what, heard: what, part: undefined, seconds: 0, stoppable, brings, missed: false });
     try {
       await untrack(() => job(now.signal, (said, part) => mine({ said, part })));
       mine({ state: this.missed ? 'failed' : 'idle', heard: `${what}: done`, missed: false });
@@ -47,6 +49,7 @@ export class Work {
       now.abort(); // what else this run has asked for
     } finally {
       clearInterval(tick);
+      mine({ brings: false });
     }
   }
 
