@@ -18,9 +18,11 @@ from tests.conftest import write_tiny
 from tests.page.conftest import (
     PATIENCE_MS,
     check_accessible,
+    held_requests,
     models_of,
     pixels,
     sample,
+    sent,
     settled,
     slide,
 )
@@ -200,6 +202,27 @@ def test_a_region_by_pointer_and_keyboard(
     pick.press("ArrowUp")
     expect(page.locator(f"{VIEW} .title")).to_contain_text("by tiny-efficient")
     expect(said).to_have_text("Rows 10 to 29, columns 14 to 41")
+
+
+def test_a_region_does_not_stop_the_image_that_was_chosen_after_it(
+    classified: Callable[[str], Page],
+) -> None:
+    """Where the region has moved on while it was classified."""
+    page = classified("tiny-efficient")
+    settled(page, "classify")
+    expect(page.locator(f"{VIEW} .sample img:not([src])")).to_have_count(0)
+    regions = held_requests(page, path := "**/classify*", "POST")
+    page.locator(f"{VIEW} .pick").press("ArrowUp")
+    sent(page, regions, 0)
+    page.locator(f"{VIEW} .pick").press("ArrowUp")
+    samples = held_requests(page, "**/v1/samples/*", "GET")
+    sample(page, "classify", "Handwritten digit")
+    chosen = sent(page, samples, 0)
+    page.unroute(path)
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    chosen.continue_()
+    size = "() => document.querySelector('#classify .pick img')?.naturalWidth"
+    page.wait_for_function(f"() => ![undefined, 0, 56].includes(({size})())")
 
 
 def nifti(*shape: int) -> FilePayload:

@@ -19,4 +19,9 @@ export class Latest<T> {
     }
     this.busy = false;
   }
+
+  /** What was asked and has not begun is not wanted any more. */
+  forget(): void {
+    this.next = undefined;
+  }
 }
