@@ -251,6 +251,14 @@ def test_slices_are_those_of_the_models_plane(
     wanted = one_slice(truth, 20, "coronal").array
     sent_labels(page, server, "/synthesize", lambda sent: np.array_equal(sent.array, wanted))
 
+    held = held_requests(page, path := "**/v1/images?format=nifti", "POST")
+    page.locator("#synthesize input[type=file]").set_input_files(volume)
+    reading = sent(page, held, 0)
+    page.locator("#synthesize select.model").select_option("brain-t1-synthesis")
+    page.unroute(path)
+    reading.continue_()
+    expect(slices).to_contain_text("13 of 24")
+
 
 def test_a_chosen_model_stays_from_slice_to_slice(
     opened: Callable[..., Page], quick: Callable[[Page], Page], tmp_path: Path
