@@ -362,6 +362,24 @@ def test_another_seed_does_not_stop_the_label_map_that_was_chosen(
     expect_width(page, 11, 197)
 
 
+def test_a_download_does_not_stop_the_images_that_are_made(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    page = quick(opened("synthesize"))
+    page.locator("#synthesize .blank").click()
+    settled(page, "synthesize")
+    held = held_requests(page, path := "**/synthesize?format=png", "POST")
+    page.locator("#synthesize .seed").fill("11")
+    page.locator("#synthesize .seed").blur()
+    sent(page, held, 0)
+    with page.expect_download():
+        page.locator("#synthesize .save").click()
+    again = sent(page, held, 1)
+    page.unroute(path)
+    again.fallback()
+    expect_width(page, 11, 128)
+
+
 def test_a_file_comes_before_what_was_painted_last(
     opened: Callable[..., Page], quick: Callable[[Page], Page], cut: Path
 ) -> None:
