@@ -16,7 +16,15 @@ from playwright.sync_api import FilePayload, Page, expect
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import png
-from tests.page.conftest import check_accessible, pixels, sample, settled, slide
+from tests.page.conftest import (
+    check_accessible,
+    held_requests,
+    pixels,
+    sample,
+    sent,
+    settled,
+    slide,
+)
 
 CANVAS = "#segment .view canvas"
 WINDOW = "() => [capsMed.segment.volumes[0].cal_min, capsMed.segment.volumes[0].cal_max]"
@@ -392,6 +400,39 @@ def test_two_models_side_by_side(opened: Callable[..., Page]) -> None:
     assert page.evaluate(ALPHA, "compare") == 255  # its first label means something else
     page.locator("#segment .against").select_option("")
     expect(page.locator("#segment .view")).to_have_count(1)
+
+
+def test_what_is_hidden_stays_so_beside_another_model(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    page.locator("#segment .legend input").first.uncheck()
+    page.locator("#segment .against").select_option("brain-tissue")
+    expect(page.locator("#segment .compared")).to_be_visible()
+    page.wait_for_function(f"() => ({ALPHA})('compare') === 0")
+
+
+def test_a_download_and_a_comparison_stop_neither_each_other(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    settled(page, "segment")
+    held = held_requests(page, "**/segment?format=zip", "POST")
+    against, probabilities = (page.locator(f"#segment .{n}") for n in ("against", "probabilities"))
+    against.select_option("axon-segmentation")
+    sent(page, held, 0)
+    probabilities.click()
+    with page.expect_download():
+        sent(page, held, 1).continue_()
+    sent(page, held, 2).continue_()
+    expect(page.locator("#segment .compared")).to_be_visible()
+    settled(page, "segment")
+    probabilities.click()
+    content = sent(page, held, 3)
+    against.select_option("")
+    expect(page.locator("#segment .view")).to_have_count(1)
+    with page.expect_download():
+        content.continue_()
 
 
 def test_what_is_compared_is_looked_at_together(opened: Callable[..., Page]) -> None:
