@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from api.access.keys import KeyStore
 from caps_med.bundles import ModelRepository
 from tests.api.serving import Served, serving
-from tests.page.conftest import check_accessible, sample
+from tests.page.conftest import check_accessible, held_requests, sample, sent
 
 
 def test_cards(opened: Callable[..., Page]) -> None:
@@ -33,12 +33,24 @@ def test_cards(opened: Callable[..., Page]) -> None:
     expect(page.locator("#synthesize select.model")).to_have_value("brain-t1-synthesis")
 
 
+def test_the_sample_of_one_card_does_not_stop_that_of_another(opened: Callable[..., Page]) -> None:
+    page = opened("models")
+    held = held_requests(page, "**/v1/samples/*", "GET")
+    for number, name in enumerate(("brain-t1-tissue", "axon-segmentation")):
+        card = page.locator("#models article").filter(has=page.get_by_role("heading", name=name))
+        card.get_by_role("button", name="Show a sample").click()
+        sent(page, held, number)
+    for route in held:
+        route.continue_()
+    expect(page.locator("#models article > img")).to_have_count(2)
+
+
 def test_another_view_begins_at_its_beginning(opened: Callable[..., Page]) -> None:
     """With the focus in it; Back leads to where one was."""
     page = opened("models")
     link = page.locator("#models .use").last
     link.focus()
-    expect(page.locator("#models .work")).to_be_empty()
+    expect(page.locator("#models .work").first).to_be_empty()
     before = page.evaluate("scrollY")
     assert before > 1000
     link.press("Enter")
@@ -46,7 +58,7 @@ def test_another_view_begins_at_its_beginning(opened: Callable[..., Page]) -> No
     assert page.evaluate("scrollY") == 0
     page.go_back()
     expect(page.locator("#models")).to_be_visible()
-    expect(page.locator("#models .work")).to_be_empty()
+    expect(page.locator("#models .work").first).to_be_empty()
     page.wait_for_function(f"() => Math.abs(scrollY - {before}) < 5")
 
 
