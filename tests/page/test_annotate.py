@@ -538,6 +538,39 @@ class TestOtherOrders:
             route.continue_()
         expect(rows.filter(has_text="corrected")).to_have_count(2)
 
+    def delete_first(self, page: Page) -> None:
+        page.locator(f"{VIEW} .images .delete").first.click()
+        page.locator("#confirm .confirmed").click()
+
+    def test_who_has_left_a_project_is_not_led_back(
+        self, page: Page, request: pytest.FixtureRequest
+    ) -> None:
+        """By the image that was deleted in it, or another project that is created."""
+        self.open(page, "disc-0.png")
+        held = held_requests(page, re.compile(r"/images/[0-9a-f]+$"), "DELETE")
+        self.delete_first(page)
+        deletion = sent(page, held, 0)
+        page.locator(f"{VIEW} .leave").click()
+        listed = page.locator(f"{VIEW} .projects")
+        listed.wait_for()
+        projects = held_requests(page, re.compile(r"/v1/projects$"), "POST")
+
+        def answered(route: Route) -> None:
+            with page.expect_response(route.request.url) as answer:
+                route.continue_()
+            answer.value.finished()
+            page.evaluate("() => new Promise(requestAnimationFrame)")  # in which it would be shown
+
+        answered(deletion)
+        assert page.url.endswith("#annotate")
+        expect(listed).to_be_visible()
+        create(page, "late", "discs")
+        creation = sent(page, projects, 0)
+        listed.locator(".open", has_text=request.node.name).click()
+        expect(page.locator(f"{VIEW} .project h2")).to_contain_text(request.node.name)
+        answered(creation)
+        expect(page.locator(f"{VIEW} .project h2")).to_contain_text(request.node.name)
+
     def test_an_upload_goes_on_when_its_project_is_left(
         self, page: Page, request: pytest.FixtureRequest
     ) -> None:
