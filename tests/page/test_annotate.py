@@ -542,6 +542,30 @@ class TestOtherOrders:
         page.locator(f"{VIEW} .images .delete").first.click()
         page.locator("#confirm .confirmed").click()
 
+    def test_the_next_image_is_opened_though_the_one_before_is_deleted(self, page: Page) -> None:
+        self.open(page, "disc-0.png")
+        held = held_requests(page, re.compile(r"/next\?"), "GET")
+        page.locator(f"{VIEW} .next").click()
+        following = sent(page, held, 0)
+        self.delete_first(page)
+        expect(page.locator(f"{VIEW} .images tr")).to_have_count(1)
+        following.continue_()
+        expect(page.locator(f"{VIEW} .caption")).to_have_text("disc-1.png")
+
+    def test_the_next_image_is_opened_though_the_one_before_gets_a_label_map(
+        self, page: Page
+    ) -> None:
+        self.open(page, "disc-0.png")
+        held = held_requests(page, re.compile(r"/next\?"), "GET")
+        page.locator(f"{VIEW} .next").click()
+        following = sent(page, held, 0)
+        content = png(np.ones(SIZE, np.uint8), "labels")
+        part = FilePayload(name="disc-0.png", mimeType="image/png", buffer=content)
+        page.locator(f"{VIEW} .labels input").set_input_files(part)
+        expect(page.locator(f"{VIEW} .told")).to_have_text("1 of 1 label maps is saved.")
+        following.continue_()
+        expect(page.locator(f"{VIEW} .caption")).to_have_text("disc-1.png")
+
     def test_who_has_left_a_project_is_not_led_back(
         self, page: Page, request: pytest.FixtureRequest
     ) -> None:
