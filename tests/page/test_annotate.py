@@ -969,7 +969,7 @@ class TestOtherOrders:
         expect(page.locator(f"{VIEW} .job .state")).to_be_visible()
         over = True
         expect(page.locator(f"{VIEW} .rounds tr", has_text="in use")).to_have_count(1)
-        expect(page.locator(f"{VIEW} .project .note")).to_contain_text("better", timeout=5000)
+        expect(page.locator(f"{VIEW} .project .note")).to_contain_text("better")
         page.unroute_all(behavior="wait")  # what is still asked for
 
     @pytest.mark.parametrize("refusals", [True])

@@ -15,7 +15,7 @@ from caps_med.bundles import NetworkSpec
 from caps_med.images import MedicalImage, read_image
 from tests.api.serving import Served
 from tests.conftest import tiny_card, write_tiny
-from tests.page.conftest import held_requests, models_of, saved
+from tests.page.conftest import held_requests, models_of, saved, sent
 from tests.waiting import until
 
 
@@ -49,9 +49,7 @@ def test_files_of_channels_are_segmented_together(
     for name in ("T1", "FLAIR"):  # before there is an answer
         channel.select_option(name)
     expect(channel).to_have_value("0")
-    while not held:  # a volume is drawn first
-        page.wait_for_timeout(20)
-    held[0].continue_()
+    sent(page, held, 0).continue_()  # a volume is drawn first
     page.unroute(re.compile("/segment"))
     expect(page.locator("#segment .channels")).to_have_text(
         "FLAIR: p1_flair.nii.gz; T1: p1_t1.nii.gz"
