@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import typer
+from pydantic import BaseModel
 
 from api.access.keys import default_path
 from api.cluster.serve import environment, private_files
@@ -31,9 +32,8 @@ def serve_on_cluster(
         MissingExtra, ClusterError: see `connected`.
     """
     settings = checked(settings, host, without_keys)
-    settings = settings.model_copy(update={"keys": (settings.keys or default_path()).absolute()})
-    if settings.models is not None:
-        settings = settings.model_copy(update={"models": settings.models.absolute()})
+    settings = settings.model_copy(update={"keys": settings.keys or default_path()})
+    settings = with_absolute_paths(settings)
     address = os.environ.get("RAY_ADDRESS", LOCAL)
     with tempfile.TemporaryDirectory(prefix="caps-") as folder:  # its owner's alone
         given = environment(settings)
@@ -48,6 +48,19 @@ def serve_on_cluster(
             if address == LOCAL:
                 _until_asked_to_stop()
                 end()
+
+
+def with_absolute_paths(settings: Settings) -> Settings:
+    """The settings with absolute paths, those of archives too: replicas run in other folders."""
+    archives = {
+        name: archive.model_copy(update=_absolute(archive))
+        for name, archive in settings.archives.items()
+    }
+    return settings.model_copy(update={**_absolute(settings), "archives": archives})
+
+
+def _absolute(model: BaseModel) -> dict[str, Path]:
+    return {name: value.absolute() for name, value in model if isinstance(value, Path)}
 
 
 def _until_asked_to_stop() -> None:

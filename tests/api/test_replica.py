@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
+from api.cluster.command import with_absolute_paths
 from api.commands import serve
 from api.settings import Settings
 from caps_med import extras
@@ -55,6 +56,19 @@ def test_the_client_that_waits_gets_its_answer(replica: TestClient, picture: byt
         assert client.segment("tiny-segmentation", picture, wait=True) == client.segment(
             "tiny-segmentation", picture
         )
+
+
+def test_replicas_get_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run in other folders than the command that deploys them."""
+    monkeypatch.chdir(tmp_path)
+    archive = {"url": "https://pacs", "user": "ai", "password_file": "secret", "ca_file": "ca.pem"}
+    given = {"models": "models", "audit_log": "audit.jsonl", "archives": {"pacs": archive}}
+    settings = with_absolute_paths(Settings.model_validate(given))
+    pacs = settings.archives["pacs"]
+    found = [settings.models, settings.audit_log, pacs.password_file, pacs.ca_file]
+    assert found == [tmp_path / name for name in ("models", "audit.jsonl", "secret", "ca.pem")]
+    assert (settings.jobs_folder, pacs.token_file) == (None, None)
+    assert "trusted_proxies" not in settings.model_fields_set  # which a replica has its own of
 
 
 def test_monai_label_needs_one_process() -> None:
