@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from caps_med.bundles.bundle import Bundle
+from caps_med.bundles.bundle import CANDIDATE, Bundle
 from caps_med.bundles.drafts import copy_writable
 from caps_med.bundles.onnx_sizes import Mode, take_any_size
 from caps_med.errors import InvalidParameter
@@ -192,6 +192,7 @@ def _quiet() -> Iterator[None]:
 def _write_bundle(bundle: Bundle, path: Path) -> None:
     network = bundle.load_network()
     copy_writable(bundle.path, path)
+    (path / CANDIDATE).unlink(missing_ok=True)  # of its own repository
     torch.save(network.state_dict(), path / "models" / "model.pt")
 
 

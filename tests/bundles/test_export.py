@@ -23,6 +23,7 @@ from caps_med.bundles import (
     WeightsProvenance,
     write_bundle,
 )
+from caps_med.bundles.bundle import CANDIDATE
 from caps_med.bundles.export import CARD, export_model, export_program
 from caps_med.bundles.seeded import SeededGenerator
 from caps_med.errors import InvalidBundle, InvalidParameter
@@ -229,6 +230,14 @@ def test_an_exported_folder_copied_into_a_repository_is_a_model(
     copied = ModelRepository(tmp_path / "models").find("copied@3").load_network().state_dict()
     for key, tensor in generator.load_network().state_dict().items():
         assert torch.equal(copied[key], tensor)
+
+
+def test_an_exported_candidate_is_a_model_elsewhere(tmp_path: Path) -> None:
+    bundle = formula_bundle(tmp_path, "axons", "CapsPix2Pix", {"atoms": 4})
+    (bundle.path / CANDIDATE).touch()
+    export_model(bundle, "bundle", tmp_path / "models" / "copied" / "1")
+    assert ModelRepository(tmp_path / "models").find("copied").version == 1
+    assert (bundle.path / CANDIDATE).exists()
 
 
 def test_what_exists_is_not_overwritten(generator: Bundle, tmp_path: Path) -> None:
