@@ -142,6 +142,7 @@ class Job:
         crashes: how often its process crashed.
         seconds: how long it has run, as last counted.
         version: the model's version, once the job has succeeded.
+        archive_sha256: of the uploaded archive, if the client may repeat the request.
     """
 
     id: str
@@ -161,6 +162,7 @@ class Job:
     version: int | None = None
     code: str | None = None
     error: str | None = None
+    archive_sha256: str | None = None
 
     @property
     def final(self) -> bool:

@@ -188,11 +188,14 @@ class Jobs:
         owner: str | None,
         token: str | None,
         admin: bool = False,
+        digest: str | None = None,
     ) -> Job:
         """Add a job to the end of the queue, after a check of its data.
 
         Args:
+            token: of a request that the client may repeat, and then gets the job of the first.
             admin: whether `owner` may train candidates under names of others.
+            digest: SHA-256 of `archive`.
 
         Raises:
             Refusal: the name belongs to others (409), the data cannot be trained on (422), the
@@ -207,7 +210,9 @@ class Jobs:
 
         def asked_for(job: Job) -> Job:
             given = None if job.uploaded else job.data
-            if (job.task, job.name, job.options, given) != (task, name, options, data):
+            same = (job.task, job.name, job.options, given) == (task, name, options, data)
+            # of jobs of earlier versions of the service it is not known
+            if not same or (job.archive_sha256 and job.archive_sha256 != digest):
                 raise InvalidParameter(KEY_REUSED)
             return job
 
@@ -228,7 +233,7 @@ class Jobs:
                     self.names.take(name, owner)
                     return self.store.add(
                         files.folder.name, task, name, where, archive is not None, options, owner,
-                        token,
+                        token, digest if token else None,
                     )  # fmt: skip
 
             return asked_for(await run_to_the_end(added))

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from api.database import Database
+from api.database import Column, Database
 from api.jobs.job import FINAL, STATES, Job, Options, State
 
 #: Kept in ``PRAGMA user_version``; files of other versions are refused.
@@ -36,6 +36,8 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, number);
 CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, owner TEXT);
 """
+#: What the table of jobs got later.
+_ADDED = (Column("jobs", "archive_sha256", "TEXT"),)
 #: Of models that were trained before names had owners.
 _FIRST_OWNERS = """
 INSERT OR IGNORE INTO names SELECT name, owner FROM jobs WHERE state = 'succeeded' AND version = 1;
@@ -43,7 +45,7 @@ INSERT OR IGNORE INTO names SELECT name, owner FROM jobs WHERE state = 'succeede
 _LAST_SECONDS = "SELECT seconds FROM jobs WHERE state = 'succeeded' ORDER BY number DESC LIMIT 20"
 _COLUMNS = (
     "id, number, state, task, name, data, uploaded, options, owner, created, started, finished, "
-    "crashes, seconds, version, code, error"
+    "crashes, seconds, version, code, error, archive_sha256"
 )
 
 
@@ -60,7 +62,7 @@ class JobStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._database = Database(path, _SCHEMA + _FIRST_OWNERS, VERSION)
+        self._database = Database(path, _SCHEMA + _FIRST_OWNERS, VERSION, _ADDED)
 
     def add(
         self,
@@ -72,15 +74,16 @@ class JobStore:
         options: Options,
         owner: str | None = None,
         token: str | None = None,
+        archive_sha256: str | None = None,
     ) -> Job:
         """A new job at the end of the queue, or the earlier one with the same `token`."""
         with self._database.transaction() as connection:
             connection.execute(
                 "INSERT INTO jobs (id, state, task, name, data, uploaded, options, owner, token, "
-                "created) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?) "
+                "created, archive_sha256) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (token) DO NOTHING",
                 (identity, task, name, data, uploaded, options.model_dump_json(), owner, token,
-                 time.time()),
+                 time.time(), archive_sha256),
             )  # fmt: skip
             query = "SELECT id FROM jobs WHERE id = ? OR token = ?"
             found = connection.execute(query, (identity, token)).fetchone()

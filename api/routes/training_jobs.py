@@ -200,12 +200,13 @@ async def submit(
     as soon as training has finished. Names of built-in models and of other keys' models are refused
     (409 `name_taken`); for a key with the scope `admin`, the model becomes a candidate.
     """
-    note(input_sha256=None if archive is None else await hashed(archive))
+    digest = None if archive is None else await hashed(archive)
+    note(input_sha256=digest)
     owner = known("who")
     token = f"{owner}:{idempotency_key}" if idempotency_key else None
     file = None if archive is None else archive.file
     who = None if owner is None else str(owner)
-    job = await jobs.submit(task, name, options, data, file, who, token, is_admin(request))
+    job = await jobs.submit(task, name, options, data, file, who, token, is_admin(request), digest)
     note(job=job.id)
     response.headers["Location"] = f"{router.prefix}/{job.id}"
     return await to_thread.run_sync(lambda: JobView.of(job, jobs))

@@ -81,6 +81,8 @@ def test_two_requests_with_one_key_that_come_at_once(
         client.train("segmentation", "another", archive, token=once, **TINY)
     with pytest.raises(ServiceError, match="Idempotency-Key"):
         client.train("segmentation", "one", data="discs", token=once, **TINY)
+    with pytest.raises(ServiceError, match="Idempotency-Key"):
+        client.train("segmentation", "one", zipped(discs, "others/"), token=once, **TINY)
     client.cancel(first["id"])
 
 
