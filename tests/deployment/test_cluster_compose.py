@@ -48,6 +48,15 @@ def test_the_user_of_the_containers_may_write_to_their_volumes(compose: dict[str
     assert commands[1].startswith("sudo chown 10001 docker/cluster/token")
 
 
+def test_the_health_of_a_node_is_that_of_ray(compose: dict[str, Any]) -> None:
+    """The image's own check asks the service, which no node has before it is deployed."""
+    checks = {name: one.get("healthcheck") for name, one in compose["services"].items()}
+    for name in ("head", "worker-1", "worker-2"):
+        assert "http://127.0.0.1:52365/api/healthz" in checks[name]["test"][-1]
+    assert checks["deploy"] == {"disable": True}  # it ends
+    assert "HEALTHCHECK" in (DOCKER / "Dockerfile").read_text() and checks["jobs"] is None
+
+
 def test_jobs_reach_the_dashboard(compose: dict[str, Any]) -> None:
     """It listens on its own machine alone, unless it is told otherwise."""
     services = compose["services"]
