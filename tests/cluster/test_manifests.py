@@ -48,6 +48,18 @@ def test_helm_renders_the_chart(more: tuple[str, ...]) -> None:
     assert selector.items() <= found["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
 
 
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [("replicas=3", "3"), ("environment.CAPS_MED_REPLICAS=8", "8"), ("replicas=1", "1")],
+)
+def test_the_replicas_that_share_a_rate_are_told_once(given: str, count: str) -> None:
+    rendered = helm("--set", "keys.secret=caps-med-keys", "--set-string", given)
+    found = {document["kind"]: document for document in yaml.safe_load_all(rendered.stdout)}
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    told = [one["value"] for one in container["env"] if one["name"] == "CAPS_MED_REPLICAS"]
+    assert told == [count]
+
+
 def test_without_keys_the_chart_is_refused() -> None:
     rendered = helm()
     assert rendered.returncode == 1

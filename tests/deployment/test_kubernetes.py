@@ -115,6 +115,11 @@ def test_replicas_of_the_chart_leave_jobs_and_projects_to_another_service() -> N
     assert re.search(r'name: CAPS_MED_INFERENCE_ONLY\n +value: "true"', text)
 
 
+def test_replicas_of_the_chart_share_the_rate_of_a_key() -> None:
+    text = (CHART / "templates" / "deployment.yaml").read_text()
+    assert re.search(r"name: CAPS_MED_REPLICAS\n +value: {{ .Values.replicas \| quote }}", text)
+
+
 def test_the_command_of_the_batch_job_is_understood() -> None:
     from typer.testing import CliRunner
 
