@@ -42,9 +42,13 @@ def inspect(folder: Path, task: str, options: Options) -> dict[str, Any]:
     """
     from caps_med.errors import CapsMedError
 
-    if leads_outside(folder):
-        what = "its description names a file outside the data set"
-        return _answer([_finding("outside", "", what, "pack all files into it")])
+    try:
+        if leads_outside(folder):
+            what = "its description names a file outside the data set"
+            return _answer([_finding("outside", "", what, "pack all files into it")])
+    except RecursionError:
+        what = "a JSON file is too deeply nested to be searched for names of files"
+        return _answer([_finding("layout", "", what, "take it out")])
     try:
         found = [finding.model_dump() for finding in _opened(folder, task, options).findings]
     except CapsMedError as error:
@@ -59,7 +63,11 @@ def _opened(folder: Path, task: str, options: Options) -> TrainingData:
 
 
 def leads_outside(folder: Path) -> bool:
-    """Whether a list in the folder names a file outside it; no file that it names is looked for."""
+    """Whether a list in the folder names a file outside it; no file that it names is looked for.
+
+    Raises:
+        RecursionError: one is too deeply nested.
+    """
     files = (path for path in folder.rglob("*") if path.is_file())
     lists = (path for path in files if path.suffix.lower() in _LISTS)
     return any(
@@ -81,7 +89,7 @@ def _file_names(path: Path) -> Iterator[str]:
 
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     if path.suffix.lower() == ".json":
-        with suppress(ValueError, RecursionError):  # not JSON: no list either
+        with suppress(ValueError):  # not JSON: no list either
             content = json.loads(text)
             values = content.values() if isinstance(content, dict) else [content]
             yield from _texts([value for value in values if not isinstance(value, str)])
@@ -92,11 +100,13 @@ def _file_names(path: Path) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - whatever JSON holds
-    if isinstance(value, str):
-        yield value.strip()
-    elif isinstance(value, list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+    left = [value]
+    while left:  # recursion would end sooner than that of a JSON parser
+        value = left.pop()
+        if isinstance(value, str):
+            yield value.strip()
+        elif isinstance(value, list | dict):
+            left += value.values() if isinstance(value, dict) else value
 
 
 def _without(folder: Path, value: Any) -> Any:  # noqa: ANN401 - of a finding

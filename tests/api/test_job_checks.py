@@ -111,6 +111,17 @@ def test_no_other_delimiter_hides_the_name_of_a_file(
     assert [one["code"] for one in found["findings"]] == ["outside"]
 
 
+@pytest.mark.parametrize("depth", [500, 990, 3_000, 20_000])
+def test_no_depth_hides_the_name_of_a_file(depth: int, tmp_path: Path) -> None:
+    """Newer versions of Python parse what is nested deeper than functions may call each other."""
+    deep = "[" * depth + "]" * depth
+    (tmp_path / "dataset.json").write_text(
+        f'{{"deep": {deep}, "training": [{{"image": "../a.png", "label": "a.png"}}]}}'
+    )
+    (found,) = inspect(tmp_path, "segmentation", Options())["findings"]
+    assert found["code"] == "outside" or "too deeply nested" in found["what"]
+
+
 def test_what_is_no_list_ends_no_check(discs: Path, tmp_path: Path) -> None:
     """A folder that is called like a table, and a table whose quotation mark is not closed."""
     picture = next(discs.glob("images/*")).read_bytes()
