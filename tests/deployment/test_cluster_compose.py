@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,10 @@ def test_the_edge_knows_the_services(compose: dict[str, Any]) -> None:
         for target in one["targets"]
     }
     assert hosts == named
+    for name in hosts:  # by which Prometheus calls them
+        assert name in json.loads(
+            compose["services"][name]["environment"]["CAPS_MED_ALLOWED_HOSTS"]
+        )
 
 
 def test_the_edge_sends_as_that_of_plain_services_does() -> None:
