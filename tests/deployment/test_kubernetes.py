@@ -120,6 +120,15 @@ def test_replicas_of_the_chart_share_the_rate_of_a_key() -> None:
     assert re.search(r"name: CAPS_MED_REPLICAS\n +value: {{ .Values.replicas \| quote }}", text)
 
 
+def test_replicas_of_the_chart_answer_prometheus() -> None:
+    """It calls the address of each pod, as the annotation asks it to."""
+    text = (CHART / "templates" / "deployment.yaml").read_text()
+    assert 'prometheus.io/scrape: "true"' in text
+    assert re.search(r"name: POD_IP.*\n +valueFrom:\n +fieldRef:\n +fieldPath: status.podIP", text)
+    (hosts,) = re.findall("name: CAPS_MED_ALLOWED_HOSTS\n(.*)", text)
+    assert '"$(POD_IP)"' in hosts
+
+
 def test_the_command_of_the_batch_job_is_understood() -> None:
     from typer.testing import CliRunner
 
