@@ -114,6 +114,16 @@ def test_every_setting_stands_in_the_page_with_its_default(name: str) -> None:
     assert row in page, row
 
 
+def test_nginx_passes_the_host_on_wherever_it_calls_the_service() -> None:
+    """A location inherits no header from another one; the service refuses other names."""
+    page = (ROOT / "docs" / "service.md").read_text()
+    whole = page.partition("```nginx\n")[2].partition("```")[0]
+    locations = whole.split("location ")[1:]
+    assert len(locations) == 2
+    for location in locations:
+        assert "proxy_set_header Host $http_host;" in location
+
+
 def test_every_route_has_an_example(models: Path) -> None:
     with TestClient(create_app(Settings(models=models, preload=()))) as client:
         paths = client.get("/openapi.json").json()["paths"]
