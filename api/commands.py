@@ -84,7 +84,7 @@ def serve(
     To change a running service, give the command again with other options: the replicas are
     updated one by one while the others keep answering.
     """
-    from api.server import run
+    from api.server import configured, run
     from api.startup import prepared, read_settings
 
     if (tls_cert is None) != (tls_key is None):
@@ -110,10 +110,11 @@ def serve(
 
     settings = prepared(settings, host, without_keys)
     listener = listening(host, port)
+    app = create_app(settings)
+    config = configured(app, settings, (tls_cert, tls_key) if tls_cert and tls_key else None)
     scheme, name = "https" if tls_cert else "http", f"[{host}]" if ":" in host else host
     typer.echo(f"caps_med on {scheme}://{name}:{listener.getsockname()[1]}", err=True)
-    tls = (tls_cert, tls_key) if tls_cert and tls_key else None
-    run(create_app(settings), listener, settings, tls)
+    run(config, app.state.engine, listener)
 
 
 def _on_cluster(

@@ -13,6 +13,7 @@ from api.engine import Engine
 from api.protocol import MAX_HEAD_BYTES, bounded
 from api.settings import Settings
 from caps_med.collector import set_aside_for_good
+from caps_med.errors import InvalidParameter
 
 
 class Server(uvicorn.Server):
@@ -39,9 +40,12 @@ def configured(
 
     Args:
         tls: files of the certificate and its key; None for plain HTTP.
+
+    Raises:
+        InvalidParameter: these are no certificate with its private key.
     """
     certificate, key = tls or (None, None)
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         http=bounded(settings.header_seconds, settings.body_seconds, settings.min_body_rate),
         ws="none",
@@ -54,12 +58,17 @@ def configured(
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
+    try:
+        config.load()
+    except OSError as error:  # which names no file
+        raise InvalidParameter(
+            f"--tls-cert {certificate} and --tls-key {key}: must be PEM files of a certificate "
+            f"chain and of its private key ({error})"
+        ) from error
+    return config
 
 
-def run(
-    app: FastAPI, listener: socket.socket, settings: Settings, tls: tuple[Path, Path] | None
-) -> None:
+def run(config: uvicorn.Config, engine: Engine, listener: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests in progress."""
     set_aside_for_good()
-    config = configured(app, settings, tls)
-    Server(config, app.state.engine).run(sockets=[listener])
+    Server(config, engine).run(sockets=[listener])

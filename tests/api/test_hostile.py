@@ -438,6 +438,17 @@ class TestListening:
         with told, serving(tmp_path, models, "--tls-cert", certificate, command=preloaded):
             pass
 
+    def test_the_key_of_another_certificate_is_told(
+        self, models: Path, preloaded: Path, tmp_path: Path
+    ) -> None:
+        certificate, _ = certificates(tmp_path)
+        (tmp_path / "other").mkdir()
+        _, key = certificates(tmp_path / "other")
+        given = ("--tls-cert", certificate, "--tls-key", key)
+        told = pytest.raises(RuntimeError, match="must be PEM files of a certificate")
+        with told, serving(tmp_path, models, *given, command=preloaded):
+            pass
+
     def test_another_sites_page_does_not_reach_an_open_service(
         self, server: Served, good: tuple[bytes, bytes]
     ) -> None:
