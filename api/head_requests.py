@@ -29,12 +29,18 @@ class HeadRequests:
             return
         answered = asyncio.Event()
 
+        asked = {**scope, "method": "GET", _HEAD: True}
+
+        def tell_route() -> None:
+            if "route" in asked:
+                scope["route"] = asked["route"]  # for the logs
+
         async def headers_only(message: Message) -> None:
             if message["type"] == "http.response.start":
+                tell_route()
                 await send(message)
                 answered.set()
 
-        asked = {**scope, "method": "GET", _HEAD: True}
         work = asyncio.ensure_future(self.app(asked, receive, headers_only))
         waiting = asyncio.create_task(answered.wait())
         try:
@@ -44,8 +50,7 @@ class HeadRequests:
         finally:
             waiting.cancel()
             work.cancel()  # a stream of events would go on
-            if "route" in asked:
-                scope["route"] = asked["route"]  # for the log
+            tell_route()
         with suppress(asyncio.CancelledError):
             await work
         await send({"type": "http.response.body", "body": b""})

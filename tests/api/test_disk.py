@@ -254,8 +254,10 @@ class TestAudit:
         with TestClient(create_app(settings)) as client:
             assert client.post(SEGMENT, files={"image": picture}).status_code == 200
             assert client.get("/v1/models/none").status_code == 404
+            assert client.head("/v1/models").status_code == 200
         records = [json.loads(line) for line in path.read_text().splitlines()]
-        assert [record["outcome"] for record in records] == ["200", "404"]
+        assert [record["outcome"] for record in records] == ["200", "404", "200"]
+        assert records[2]["action"] == "HEAD /v1/models"
         assert records[0]["model"] == NAME
         assert records[0]["input_sha256"]
 
