@@ -56,7 +56,7 @@ class Executor(Protocol):
         """Start the job's process, which resumes from a checkpoint if there is one.
 
         Raises:
-            StartRefused: it is not started.
+            StartRefused, OSError: it is not started.
         """
 
     def alive(self, job: Job) -> bool:

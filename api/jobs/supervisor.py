@@ -147,6 +147,9 @@ class Supervisor:
                 self.executor.submit(job)
             except StartRefused as refusal:
                 self._refused(replace(job, state="running"), refusal)
+            except OSError as error:  # such as a full disk; its message may name a path
+                told = StartRefused(f"its process could not be started: {error.strerror}")
+                self._refused(replace(job, state="running"), told)
 
     def _refused(self, job: Job, refusal: StartRefused) -> None:
         """Try a job again later whose start was refused, or fail it where that is of no use."""
@@ -158,7 +161,7 @@ class Supervisor:
         if job.error != reason:  # not at each attempt
             log.warning("job %s could not be started, and is tried again later: %s", job.id, reason)
             with (
-                suppress(FileNotFoundError),  # of the folder
+                suppress(OSError),  # the folder is missing, or its disk full
                 JobFiles(self.root / job.id).log.open("a", encoding="utf-8") as lines,
             ):
                 lines.write(f"could not be started, and is tried again later: {reason}\n")

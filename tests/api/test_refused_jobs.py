@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ class Refusing:
     """An executor that refuses jobs as it is told, and says what it was asked.
 
     Attributes:
+        full: whether the disk of the jobs is.
         refusals: of each job, when it is submitted.
         ended: of each job, after it was accepted, see `Executor.refused`.
         unknown: of each job that runs, and of which is not known whether it does.
@@ -30,6 +33,7 @@ class Refusing:
     outlives_service = True
 
     def __init__(self) -> None:
+        self.full = False
         self.asked: list[tuple[float, str]] = []
         self.refusals: dict[str, StartRefused] = {}
         self.ended: dict[str, StartRefused] = {}
@@ -38,6 +42,8 @@ class Refusing:
 
     def submit(self, job: Job) -> None:
         self.asked.append((self.now, job.id))
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/srv/jobs")
         if job.id in self.refusals:
             raise self.refusals[job.id]
 
@@ -114,6 +120,21 @@ def test_what_runs_at_last_has_no_error_and_the_next_starts_at_once(
     assert [server.job(x).error for x in (A, B)] == [None, None]
     (first, _), (second, _) = server.place.asked[-2:]
     assert second - first <= 1
+
+
+def test_a_job_whose_files_cannot_be_written_is_tried_again_and_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Jobs may be on another disk than their database."""
+    server = Server(tmp_path, monkeypatch, A)
+    server.place.full = True
+    with caplog.at_level(logging.WARNING, "caps_med.jobs"):
+        server.go_on(100)
+    assert len(server.place.asked) == 7 and len(caplog.records) == 1
+    assert server.job().error == "its process could not be started: No space left on device"
+    server.place.full = False
+    server.go_on(100)
+    assert (server.job().state, server.job().error) == ("running", None)
 
 
 def test_a_refused_job_does_not_hold_up_others_and_one_is_tried_at_a_time(
