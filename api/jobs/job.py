@@ -23,6 +23,8 @@ FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled")
 STATES: tuple[State, ...] = ("queued", "running", "cancelling", *FINAL)
 #: Characters of the names of all labels, of which a model may have hundreds.
 LONGEST_LABELS = 60_000
+#: Of a training.
+LARGEST_SEED = 2**31 - 1
 _REFERENCE = r"^[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,8})?$"
 
 
@@ -54,7 +56,7 @@ class Options(BaseModel):
     iterations: int | None = Field(default=None, ge=1, le=10)
     validation: float | None = Field(default=None, gt=0, lt=1)
     start_from: str | None = Field(default=None, pattern=_REFERENCE)
-    seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
     license: str | None = Field(default=None, min_length=1, max_length=300, pattern=ONE_LINE)
     input_description: str | None = Field(default=None, max_length=300, pattern=ONE_LINE)
     instances: Literal["binary", "borders", "classes"] | None = None

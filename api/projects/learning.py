@@ -15,7 +15,7 @@ from typing import Any
 from anyio import to_thread
 
 from api.engine import Engine
-from api.jobs.job import Job, Options
+from api.jobs.job import LARGEST_SEED, Job, Options
 from api.jobs.service import Jobs
 from api.problems import DATA_NOT_FIT, JOB_NOT_FOUND, LEARNING, TRAINING_UNAVAILABLE, Refusal
 from api.projects.annotations import Annotations
@@ -103,7 +103,7 @@ class Learning:
         _check_labels(project, seen)
         labels = ",".join(f"{label}={name}" for label, name in project.foreground.items())
         card = (await self._engine.bundle(project.model)).card
-        ours = {"seed": project.seed, "labels": labels}
+        ours = {"seed": project.seed % (LARGEST_SEED + 1), "labels": labels}
         if not card.is_ensemble:  # whose networks are several
             ours["start_from"] = project.model
         if project.ignore_label in seen:

@@ -162,6 +162,16 @@ def test_labels_of_many_words_are_learned(
     assert client.delete(project).status_code == 204
 
 
+def test_every_seed_that_a_project_takes_is_learned_with(
+    client: httpx.Client, create: Create
+) -> None:
+    project = create(seed=str(2**63 - 1))
+    annotated(client, project, 2)
+    begun = client.post(f"{project}/learn", data=TINY)
+    assert begun.status_code == 202, begun.text
+    assert client.delete(project).status_code == 204
+
+
 @pytest.mark.parametrize("layout", ["nnunet", "pairs"])
 def test_an_export_is_a_data_set(
     client: httpx.Client, create: Create, layout: str, tmp_path: Path
