@@ -57,7 +57,7 @@ def checked(settings: Settings, host: str, without_keys: bool) -> Settings:
     check_exposure(host, keys, without_keys, settings.allowed_hosts)
     hosts = settings.allowed_hosts
     if not hosts and not keys and is_loopback(host):
-        hosts = (*LOOPBACK_NAMES, host)
+        hosts = (*LOOPBACK_NAMES, host.lower())  # as requests' names are compared
     return settings.model_copy(update={"require_keys": keys, "allowed_hosts": hosts})
 
 

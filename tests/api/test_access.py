@@ -28,6 +28,7 @@ from api.access.listening import check_exposure, is_loopback, listening
 from api.access.rates import Rates
 from api.app import create_app
 from api.settings import Settings
+from api.startup import checked
 from api.streams import News, Streams, event_stream
 from caps_med.errors import InvalidParameter
 from caps_med.plugins import add_plugins
@@ -349,6 +350,14 @@ class TestListening:
         with pytest.raises(InvalidParameter, match=r"set for example CAPS_MED_ALLOWED_HOSTS='\["):
             check_exposure(host, has_keys=False, without_keys=True, allowed_hosts=())
         check_exposure(host, has_keys=False, without_keys=True, allowed_hosts=("a.example",))
+
+    def test_a_name_of_this_machine_may_have_capitals(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As that of a computer in /etc/hosts; a request's name is compared in small letters."""
+        monkeypatch.setattr("socket.getaddrinfo", lambda *_: [(0, 0, 0, "", ("127.0.1.1", 0))])
+        settings = checked(Settings(keys=tmp_path / "keys.db"), "My-PC", without_keys=False)
+        assert "my-pc" in settings.allowed_hosts
 
     def test_a_socket_at_the_hosts_address(self) -> None:
         for host in ("127.0.0.1", "localhost", "::1"):
