@@ -16,8 +16,8 @@ from caps_med.archives import ArchiveBounds, ArchiveName, ArchiveSettings
 from caps_med.images import Limits
 
 MIB = 2**20
-#: An origin as browsers send it: scheme, host and port.
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
+#: An origin as browsers send it: scheme, host and port, unless that is the scheme's own.
+_ORIGIN = re.compile(r"(?!http://\S*:80$|https://\S*:443$)[a-z][a-z0-9+.-]*://[^/?#\s]+")
 #: A host as a request names it, without its port; an address of IPv6 has several colons.
 _HOST = re.compile(r"[^:/?#*\[\]\s]+|[0-9a-f.]*:[0-9a-f.]*:[0-9a-f:.]*")
 DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
@@ -205,7 +205,8 @@ class Settings(BaseSettings):
             if not _ORIGIN.fullmatch(origin):
                 raise ValueError(
                     f"{origin}: give it as browsers do, such as https://viewer.example or "
-                    "http://127.0.0.1:3000: no path, and no '/' at its end"
+                    "http://127.0.0.1:3000: no path, no '/' at its end, and no port 80 of http or "
+                    "443 of https"
                 )
         return origins
 

@@ -447,12 +447,23 @@ class TestBrowsers:
 
     @pytest.mark.parametrize(
         "origin",
-        ["https://viewer.example/", "viewer.example", "https://viewer.example/ohif", "null"],
+        [
+            "https://viewer.example/",
+            "viewer.example",
+            "https://viewer.example/ohif",
+            "null",
+            "https://viewer.example:443",
+            "http://viewer.example:80",
+        ],
     )
     def test_a_site_that_no_browser_would_name(self, origin: str) -> None:
         """It would never be found among those that may call."""
         with pytest.raises(ValidationError, match="give it as browsers do, such as https"):
             Settings(cors_origins=(origin,))
+
+    def test_a_site_with_a_port(self) -> None:
+        sites = ("https://viewer.example:8443", "http://viewer.example:443", "http://[::1]:3000")
+        assert Settings(cors_origins=sites).cors_origins == sites
 
     @pytest.mark.parametrize(
         "host", ["a.example:8000", "https://a.example", "a.example/", "*.example", "*", "[::1]", ""]
