@@ -96,6 +96,13 @@ def test_every_node_wants_the_token_and_keys(compose: dict[str, Any]) -> None:
     assert len(owners) == 1  # of jobs and keys
 
 
+def test_the_services_share_the_rate_of_a_key(compose: dict[str, Any]) -> None:
+    deploy = compose["services"]["deploy"]
+    count = int(deploy["command"][deploy["command"].index("--min-replicas") + 1]) + 1  # and jobs
+    for name in ("deploy", "jobs"):
+        assert compose["services"][name]["environment"]["CAPS_MED_REPLICAS"] == str(count)
+
+
 def test_the_edge_knows_the_services(compose: dict[str, Any]) -> None:
     named = set(re.findall(r"server \S+ ([\w-]+):8000", (FOLDER / "haproxy.cfg").read_text()))
     assert named == {"worker-1", "worker-2", "jobs"} and named <= set(compose["services"])

@@ -115,6 +115,15 @@ def test_replicas_of_the_chart_leave_jobs_and_projects_to_another_service() -> N
     assert re.search(r'name: CAPS_MED_INFERENCE_ONLY\n +value: "true"', text)
 
 
+def test_replicas_of_a_cluster_share_the_rate_of_a_key() -> None:
+    (document,) = documents("rayservice.yaml")
+    (served,) = yaml.safe_load(document["spec"]["serveConfigV2"])["applications"]
+    for template in templates(cluster_of(document)):
+        (container,) = template["spec"]["containers"]
+        told = {one["name"]: one["value"] for one in container["env"]}
+        assert told["CAPS_MED_REPLICAS"] == str(served["args"]["min_replicas"])
+
+
 def test_replicas_of_the_chart_share_the_rate_of_a_key() -> None:
     text = (CHART / "templates" / "deployment.yaml").read_text()
     assert re.search(r"name: CAPS_MED_REPLICAS\n +value: {{ .Values.replicas \| quote }}", text)
