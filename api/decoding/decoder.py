@@ -217,12 +217,13 @@ class Decoder:
 
 
 def _refused(answer: dict[str, Any]) -> CapsMedError:
-    if "unforeseen" in answer:
-        log.warning("unforeseen while decoding: %s", str(answer["unforeseen"])[:80])
-        return InvalidInput(str(answer["message"]))
-    if answer.get("error") not in _ERRORS:
-        raise wire.Garbled("no answer")
-    return refusal(answer)
+    try:
+        if "unforeseen" in answer:
+            log.warning("unforeseen while decoding: %s", str(answer["unforeseen"])[:80])
+            return InvalidInput(str(answer["message"]))
+        return refusal(answer)
+    except wire.MALFORMED as error:
+        raise wire.Garbled("no answer") from error
 
 
 def refusal(answer: dict[str, Any]) -> CapsMedError:

@@ -29,7 +29,9 @@ _LONGEST_LINE = 2**20
 _LONGEST_SERIES = 2**24
 _DTYPES = frozenset("uifb")
 #: What a malformed message raises in its reader.
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+MALFORMED = (
+    KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def receive_line(stream: BinaryIO) -> dict[str, Any]:
         raise Garbled("a line without end")
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Garbled("not JSON") from error
     if not isinstance(found, dict):
         raise Garbled("not an object")

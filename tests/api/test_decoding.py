@@ -229,6 +229,24 @@ def test_decoders_that_never_start_are_a_503_and_the_next_one_is_tried(
         assert client.post(url, files=files).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "said",
+    ['{"error": []}', '{"error": "invalid_input"}', '{"unforeseen": 1}', "[" * 500_000],
+    ids=["no code", "no message", "no words", "nested"],
+)
+def test_a_decoder_that_answers_nonsense_is_killed(
+    said: str, picture: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that a file has taken over: it gets no other file."""
+    (tmp_path / "said").write_text(f'{{"ready": 1}}\n{said}\n')
+    command = ["sh", "-c", f"cat {tmp_path / 'said'}; exec cat > /dev/null"]
+    monkeypatch.setattr("api.decoding.decoder.module_command", lambda *_: command)
+    one = Decoder(MEMORY)
+    with pytest.raises(DecoderDied):
+        one.decode(picture, "image", DEFAULT_LIMITS, 30, lambda _: None)
+    assert not one.alive
+
+
 def test_a_decoder_is_replaced_after_many_files(picture: bytes) -> None:
     pool = DecodePool(1, MEMORY, 30, DEFAULT_LIMITS, 8)
     try:
