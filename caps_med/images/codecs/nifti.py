@@ -120,6 +120,7 @@ def encode(image: MedicalImage) -> bytes:
     header.set_data_dtype(grid.dtype)
     header.set_data_shape(grid.shape)
     describe_anew(header, labels=image.kind == "labels")
+    header["magic"] = header.single_magic  # the source may be a pair of files
     header.set_data_offset(len(header.binaryblock) + 4)
     voxels = grid.astype(header.get_data_dtype(), copy=False).tobytes(order="F")
     return bytes(header.binaryblock) + b"\0\0\0\0" + voxels

@@ -433,6 +433,14 @@ def test_voxels_of_a_pair_may_begin_anywhere_and_are_bounded(tmp_path: Path) -> 
         MedicalImage(VOXELS[None]).save(path)
 
 
+@pytest.mark.parametrize("kind", [nib.Nifti1Pair, nib.Nifti2Pair])
+def test_what_nibabel_read_from_a_pair_is_written_as_one_file(kind: Any) -> None:  # noqa: ANN401
+    read = read_image(kind(VOXELS, OBLIQUE))
+    again = read_image(encode_image(read, "nifti"))
+    np.testing.assert_array_equal(again.array[0], VOXELS)
+    np.testing.assert_allclose(again.affine, OBLIQUE, atol=1e-5)
+
+
 def test_a_pair_header_with_the_size_alone() -> None:
     with pytest.raises(InvalidInput, match="104 bytes, shorter than the header of 348"):
         read_image(struct.pack("<i", 348) + bytes(100))
