@@ -118,7 +118,6 @@ def encode(image: MedicalImage) -> bytes:
     grid = with_common_dtype(grid)
     header = _header_for(image, grid, affine)
     header.set_data_dtype(grid.dtype)
-    header.set_data_shape(grid.shape)
     describe_anew(header, labels=image.kind == "labels")
     header["magic"] = header.single_magic  # the source may be a pair of files
     header.set_data_offset(len(header.binaryblock) + 4)
@@ -187,11 +186,12 @@ def _header_for(image: MedicalImage, grid: Array, affine: Array) -> Nifti1Header
 
     if image.header is not None:
         header = image.header.copy()
+        header.set_data_shape(grid.shape)  # on which an affine without orientation depends
         if np.allclose(affine_of(header, grid.shape[:3])[0], affine, rtol=1e-6, atol=1e-6):
             return header
     else:
         header = nib.Nifti1Header() if max(grid.shape) < 2**15 else nib.Nifti2Header()
-    header.set_data_shape(grid.shape)
+        header.set_data_shape(grid.shape)
     header.set_qform(affine, code=0)
     header.set_sform(affine, code=2)
     header.set_xyzt_units("mm")

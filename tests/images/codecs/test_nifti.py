@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import math
 import struct
 import tracemalloc
 import warnings
@@ -15,7 +16,14 @@ import numpy as np
 import pytest
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
-from caps_med.images import Limits, MedicalImage, SliceStack, encode_image, read_image
+from caps_med.images import (
+    Limits,
+    MedicalImage,
+    SliceStack,
+    encode_image,
+    one_slice,
+    read_image,
+)
 from caps_med.images.codecs import streams
 from caps_med.images.image import Array
 from tests.contract.formats import FormatContract, picture
@@ -196,6 +204,17 @@ def test_forms_that_agree_bring_no_warning() -> None:
 def test_no_orientation_is_told() -> None:
     read = read_image(nifti(sform_code=0, qform_code=0))
     assert any("no orientation" in warning for warning in read.warnings)
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (3, 4, 5)])
+def test_a_slice_without_an_orientation_stays_in_its_place(sizes: tuple[int, ...]) -> None:
+    """Without one, the place of voxels follows from their number."""
+    voxels = VOXELS[..., : math.prod(sizes[2:])].reshape(sizes)
+    pixdim = [1, 2, 3, 4, 1, 1, 1, 1]
+    read = read_image(nifti(voxels, sform_code=0, qform_code=0, pixdim=pixdim))
+    first = one_slice(read, 0)
+    again = read_image(encode_image(first, "nifti"))
+    np.testing.assert_allclose(again.affine, first.affine)
 
 
 @pytest.mark.parametrize("code", [0, 1])
