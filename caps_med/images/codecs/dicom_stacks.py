@@ -18,8 +18,8 @@ from pydicom.dataset import Dataset
 from caps_med.images.codecs.dicom_geometry import ORIENTATION_TOLERANCE, SlicePlane
 from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
 
-#: Frames whose places differ by less, in mm, are at one place.
-SAME_PLACE = 1e-2
+#: Frames whose places differ by less, in mm and as a share of a pixel, are at one place.
+SAME_PLACE, SHARE_OF_PIXEL = 1e-2, 0.05
 #: What may tell volumes apart, in this order: the keyword, and its functional group.
 _KEYS = (
     ("StackID", "FrameContentSequence"),
@@ -135,9 +135,10 @@ def _places(planes: Sequence[SlicePlane], stack: Sequence[int]) -> dict[int, int
     first = planes[stack[0]]
     normal = np.cross(first.across, first.down)
     heights = {index: float(planes[index].position @ normal) for index in stack}
+    close = min(SAME_PLACE, SHARE_OF_PIXEL * min(first.spacing))
     places, number, last = {}, -1, -np.inf
     for index in sorted(stack, key=heights.__getitem__):
-        if heights[index] - last > SAME_PLACE:
+        if heights[index] - last > close:
             number += 1
         last = heights[index]
         places[index] = number

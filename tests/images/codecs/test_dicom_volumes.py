@@ -107,6 +107,17 @@ def test_a_number_that_is_none_does_not_matter() -> None:
     np.testing.assert_array_equal(read_image(broken).array, read_image(made).array)
 
 
+def test_slices_of_microscopy_are_a_volume() -> None:
+    """Micrometres lie between them, as between their pixels."""
+    step = 0.004
+    files = [
+        series_file(k, step * k, PixelSpacing=[step] * 2, InstanceNumber=k) for k in range(1, 4)
+    ]
+    read = read_image(files)
+    assert read.array.shape == (1, 7, 5, 3)
+    assert read.spacing == pytest.approx((step,) * 3)
+
+
 def test_in_a_zip(tmp_path: Path) -> None:
     content = zip_of(*((path.name, path.read_bytes()) for path in echoes(tmp_path).iterdir()))
     assert count_pictures(content) == 3
