@@ -6,6 +6,7 @@ given to an XML parser, because it is not trusted.
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from caps_med.images.units import MILLIMETRES
 
 _OME_PIXELS = re.compile(r"<(?:\w+:)?Pixels\b([^>]{0,4000})>")
 _OME_PAGES = re.compile(r"<(?:\w+:)?TiffData\b([^>]{0,1000})>")
-_ATTRIBUTE = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
+_ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*("[^"]*"|'[^']*')""")
 _AXES = "XYCZT"
 
 
@@ -136,7 +137,7 @@ def _check_count(planes: int, pages: Pages) -> None:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    return dict(_ATTRIBUTE.findall(text))
+    return {name: html.unescape(value[1:-1]) for name, value in _ATTRIBUTE.findall(text)}
 
 
 def _known(*spacing: float) -> tuple[float, float, float] | None:

@@ -268,6 +268,15 @@ def test_voxel_sizes_of_ome(unit: str | None, spacing: float) -> None:
     assert read.warnings == ("TIFF: no orientation; pages are taken for axial slices",)
 
 
+@pytest.mark.parametrize(("micro", "quote"), [("&#181;", '"'), ("&#xB5;", '"'), ("µ", "'")])
+def test_attributes_of_ome_as_xml_may_have_them(micro: str, quote: str) -> None:
+    """Programs for which the text of a TIFF is ASCII write the letter by its number."""
+    sizes = " ".join(f'PhysicalSize{axis}="2" PhysicalSize{axis}Unit="{micro}m"' for axis in "XYZ")
+    counts = 'SizeC="1" SizeZ="3"'
+    data = ome_pages(np.zeros((3, 4, 5), np.uint8), f"{counts} {sizes}".replace('"', quote), "")
+    assert read_image(data).spacing == pytest.approx((0.002,) * 3)
+
+
 @pytest.mark.parametrize("left_out", ["PhysicalSizeZ", "PhysicalSizeX"])
 def test_a_missing_voxel_size_is_not_guessed(left_out: str) -> None:
     sizes = {f"PhysicalSize{axis}": 2 for axis in "XYZ"}
@@ -346,7 +355,7 @@ def ome_pages(array: NDArray[np.uint8], sizes: str, parts: str) -> bytes:
         '<?xml version="1.0"?><OME><Image><Pixels DimensionOrder="XYCZT" Type="uint8" SizeX="5" '
         f'SizeY="4" {sizes} SizeT="1">{parts}</Pixels></Image></OME>'
     )
-    return saved(array, photometric="minisblack", description=text, metadata=None)
+    return saved(array, photometric="minisblack", description=text.encode(), metadata=None)
 
 
 def test_pages_that_ome_lists_in_another_order() -> None:
