@@ -67,7 +67,7 @@ class MedicalImage:
         origin: the DICOM objects that a volume was read from, slice by slice; code that moves or
             omits voxels must omit it as well.
         white: the intensity that its format defines as white if samples have more than 8 bits:
-            65535 for 16-bit PNG and TIFF. None if the format defines none.
+            65535 for 16-bit PNG and TIFF, 4095 for 12-bit TIFF. None if the format defines none.
         plane: `[3, 3]` float64, for a picture whose file gives the position of its pixels in their
             plane: column and row to millimetres. It is written to NRRD and MetaImage; nothing else
             uses it.

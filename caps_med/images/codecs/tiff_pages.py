@@ -323,7 +323,7 @@ def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
             warnings = (*warnings, "TIFF: white is 0 here; ids are the numbers as they are stored")
     array = np.require(array.astype(array.dtype.newbyteorder("="), copy=False), None, ["C", "W"])
     kept = palette if kind == "labels" else None
-    white = 2**16 - 1 if array.dtype == np.uint16 else None
+    white = 2**page.bitspersample - 1 if array.dtype == np.uint16 else None
     return MedicalImage(array, format="tiff", palette=kept, warnings=warnings, white=white)
 
 

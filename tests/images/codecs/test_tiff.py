@@ -147,6 +147,14 @@ def test_bilevel_and_packed_pages() -> None:
     assert read_image(file.getvalue()).array[0].tolist() == (mask * 255).tolist()
 
 
+@pytest.mark.parametrize(("bits", "white"), [(12, 4095), (16, 65535), (8, None)])
+def test_white_is_the_largest_number_of_the_bits(bits: int, white: int | None) -> None:
+    pixels = np.array([[0, 100, 200]], np.uint8 if bits == 8 else np.uint16)
+    read = read_image(saved(pixels, photometric="minisblack", bitspersample=bits))
+    assert read.array.tolist() == [pixels.tolist()]
+    assert read.white == white
+
+
 def test_white_is_zero() -> None:
     pixels = np.array([[0, 55, 255]], np.uint8)
     assert read_image(saved(pixels, photometric="miniswhite")).array.tolist() == [[[255, 200, 0]]]
