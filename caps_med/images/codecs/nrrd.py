@@ -189,7 +189,8 @@ def _header(data: bytes) -> tuple[Mapping[str, Any], int, dict[int, str]]:
     end = _END.search(head)
     if end is None:
         raise InvalidInput(f"NRRD: no empty line ends the header within {MAX_HEADER} bytes")
-    magic, *lines = head[: end.start()].decode("utf-8", "replace").splitlines()
+    text = head[: end.start()].decode("utf-8", "replace")
+    magic, *lines = (line.removesuffix("\r") for line in text.split("\n"))
     names = segment_names(lines)
     # pynrrd mixes key/value pairs with fields, and parses fields that do not matter here
     lines = [line for line in lines if not line.startswith("#") and ":=" not in line]

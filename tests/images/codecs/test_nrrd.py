@@ -349,6 +349,14 @@ def test_key_value_pairs_and_unused_fields_are_passed_over() -> None:
     assert read_image(by_hand(*pairs)).array.tolist() == [[[0, 0], [0, 0]]]
 
 
+def test_only_a_line_feed_ends_a_line() -> None:
+    """In a text of another program, or the name of a label, may be anything else."""
+    assert read_image(by_hand("note:=a\u2028b\x0cc", "content: \x85d")).array.shape == (1, 2, 2)
+    names = {1: "left\u2028lung", 2: "right\x85lung"}
+    labels = MedicalImage(VOXELS[None] % 3, OBLIQUE, kind="labels", names=names)
+    assert read_image(encode_image(labels, "nrrd"), kind="labels").names == names
+
+
 def test_a_header_without_end() -> None:
     with pytest.raises(InvalidInput, match="no empty line"):
         read_image(b"NRRD0004\n" + b"# comment\n" * 10_000)
