@@ -32,6 +32,8 @@ MAX_HEADER = 2**20
 _DETACHED = re.compile(rb"^data ?file *:(?!=)([^\n]*)\n?", re.IGNORECASE | re.MULTILINE)
 _END = re.compile(rb"\r?\n\r?\n")
 _WHOLE = re.compile(r"\s*[0-9]{1,9}(\s+[0-9]{1,9})*\s*")
+#: Blanks inside a vector, which pynrrd takes for the end of it.
+_BLANKS = re.compile(r"(?<=[(,])\s+|\s+(?=[,)])")
 _FIELDS = frozenset(
     ("type", "dimension", "sizes", "kinds", "encoding", "endian", "space", "space directions",
      "space origin", "space units", "spacings", "units")
@@ -203,7 +205,7 @@ def _header(data: bytes) -> tuple[Mapping[str, Any], int, dict[int, str]]:
     import nrrd
 
     try:
-        used = [f"{name}: {value}" for name, value in fields if name in _FIELDS]
+        used = [f"{name}: {_BLANKS.sub('', value)}" for name, value in fields if name in _FIELDS]
         return nrrd.read_header([magic, *used]), end.end(), names
     except Exception as error:  # pynrrd raises several types, and quotes values
         raise InvalidInput("NRRD: a field of the header is broken or given twice") from error

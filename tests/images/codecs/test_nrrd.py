@@ -357,6 +357,18 @@ def test_only_a_line_feed_ends_a_line() -> None:
     assert read_image(encode_image(labels, "nrrd"), kind="labels").names == names
 
 
+def test_vectors_may_have_blanks() -> None:
+    lines = (
+        "space: RAS",
+        "space directions: ( 2, 0.5 ,0) (0, 3, 0)  (0,0 , 4 )",
+        "space origin: (5, 6,7)",
+    )
+    read = read_image(by_hand(*lines, dimension="3", sizes="1 2 2"))
+    np.testing.assert_array_equal(
+        read.affine, [[2, 0, 0, 5], [0.5, 3, 0, 6], [0, 0, 4, 7], [0, 0, 0, 1]]
+    )
+
+
 def test_a_header_without_end() -> None:
     with pytest.raises(InvalidInput, match="no empty line"):
         read_image(b"NRRD0004\n" + b"# comment\n" * 10_000)
