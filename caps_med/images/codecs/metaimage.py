@@ -37,7 +37,7 @@ _DTYPES = {
 _WRITTEN = {dtype: name for name, dtype in reversed(_DTYPES.items())}
 #: The names that fields have had, the one that counts first.
 _MATRIX = ("TransformMatrix", "Rotation", "Orientation")
-_ORIGIN = ("Offset", "Origin", "Position")
+_ORIGIN = ("Origin", "Offset", "Position")
 _SPACING = ("ElementSpacing", "ElementSize")
 _BIG_ENDIAN = ("BinaryDataByteOrderMSB", "ElementByteOrderMSB")
 #: What the last line says of voxels in the same file.

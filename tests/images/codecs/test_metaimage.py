@@ -133,6 +133,8 @@ def test_several_channels_as_simpleitk_has_them(tmp_path: Path, axes: int, chann
         {"Position": "1 2 3", "ElementSpacing": "2 2 2", "Orientation": "0 1 0 1 0 0 0 0 1"},
         {"Origin": "1 2 3", "ElementSize": "2 1 2", "Rotation": "0 1 0 1 0 0 0 0 1"},
         {"ElementSize": "2 2 2", "ElementSpacing": "3 3 3"},
+        {"Offset": "1 2 3", "Origin": "4 5 6", "Position": "7 8 9"},
+        {"Offset": "1 2 3", "Position": "7 8 9"},
         {"ElementSpacing": "-1 1 1", "AnatomicalOrientation": "RAS", "CenterOfRotation": "5 5 5"},
         {"TransformMatrix": "2 0 0 0 2 0 0 0 1", "Comment": "drawn\x0bby hand"},
         {"ElementType": "MET_UCHAR_ARRAY", "BinaryData": None, "ElementDataFile": "Local"},
