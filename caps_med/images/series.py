@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Generic, Protocol, Self, TypeAlias, TypeVar
 
@@ -27,6 +28,8 @@ _TAGS = (
 _MOST_FILES, _MOST_BYTES = 20_000, 2**20
 #: Digits of a series' number: more are not a number that a person gave.
 _DIGITS = 12
+#: Of a digest of the identifiers of series with one number in one folder, hexadecimal digits.
+_DIGEST = 8
 #: The group that a directory of files (DICOMDIR) begins with; it says what it is in its file header
 #: alone.
 _DIRECTORY_GROUP, _DIRECTORY = 0x0004, "1.2.840.10008.1.3.10"
@@ -157,9 +160,13 @@ def series_of(
             key = (file.parent, str(header.get("SeriesInstanceUID", "")))
             groups[key].append(file)
             labels[key] = f"series{header.get('SeriesNumber', '')}"
-    series = [
-        Series(folder, tuple(group), labels[folder, uid]) for (folder, uid), group in groups.items()
-    ]
+    alike = Counter((folder, label) for (folder, _), label in labels.items())
+    series = []
+    for (folder, uid), group in groups.items():
+        label = labels[folder, uid]
+        if alike[folder, label] > 1:
+            label += f"-{sha256(uid.encode()).hexdigest()[:_DIGEST]}"
+        series.append(Series(folder, tuple(group), label))
     return [*series, *single], skipped
 
 

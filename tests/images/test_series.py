@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tracemalloc
 from contextlib import suppress
 from typing import Any
@@ -47,6 +48,18 @@ def test_the_beginnings_of_files_tell_their_series() -> None:
         ("series4", ["b/0", "b/1", "b/2"]),
     ]
     assert left_out == {}
+
+
+def test_series_with_one_number_have_labels_that_do_not_depend_on_others() -> None:
+    files = {
+        uid: [(f"{uid}-{n}", one) for n, one in enumerate(slices(f"{SERIES}.{uid}"))]
+        for uid in ("1", "2", "3")
+    }
+    both = dict(found(*files["2"], *files["3"])[0])
+    all_three = dict(found(*files["1"], *files["2"], *files["3"])[0])
+    assert len(both) == 2 and len(all_three) == 3
+    assert both.items() <= all_three.items()
+    assert all(re.fullmatch(r"series-[0-9a-f]{8}", label) for label in both)
 
 
 def test_of_a_compressed_file_the_beginning_alone_is_inflated() -> None:
