@@ -16,7 +16,7 @@ from caps_med.images import units
 from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.formats import formats_of
 from caps_med.images.label_codes import LabelCode
-from caps_med.images.nifti_fields import describe_anew
+from caps_med.images.nifti_fields import LONGEST_OF_NIFTI_1, describe_anew
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header, Nifti1Image
@@ -126,7 +126,8 @@ class MedicalImage:
         """Convert to a nibabel image that shares the array; K channels become the fourth axis.
 
         If the image has the NIfTI header of its source, the affine is in the unit of that header,
-        otherwise in millimetres.
+        otherwise in millimetres. It is NIfTI-2 if the source was, or if an axis is too long for
+        NIfTI-1.
 
         Raises:
             InvalidInput: the image is a picture, which has no geometry.
@@ -142,7 +143,9 @@ class MedicalImage:
             header = self.header.copy()
             header.set_data_dtype(grid.dtype)
             affine = np.diag([*(1 / units.of_nifti(header),) * 3, 1.0]) @ affine
-        made = nib.Nifti1Image(grid, affine, header, dtype=grid.dtype)
+        second = isinstance(header, nib.Nifti2Header) or max(grid.shape) >= LONGEST_OF_NIFTI_1
+        kind = nib.Nifti2Image if second else nib.Nifti1Image
+        made = kind(grid, affine, header, dtype=grid.dtype)
         describe_anew(made.header, labels=self.kind == "labels")
         return made
 

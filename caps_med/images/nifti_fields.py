@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
+#: An axis of NIfTI-1 has fewer voxels.
+LONGEST_OF_NIFTI_1 = 2**15
 #: The intent code of label maps, and those of matrices, vectors and colours along the fifth axis,
 #: which is not written (nifti1.h).
 _LABEL, _OF_FIFTH_AXIS = 1002, (*range(1004, 1011), 2003, 2004)

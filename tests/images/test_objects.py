@@ -87,6 +87,18 @@ def test_other_nibabel_images_without_affine_have_that_of_their_header() -> None
     np.testing.assert_array_equal(read_image(source).affine, source.header.get_best_affine())
 
 
+def test_nifti_2_comes_back_as_such(caplog: pytest.LogCaptureFixture) -> None:
+    """NIfTI-1 does not hold an axis as long; neither image is made in between."""
+    for sizes in ((40_000, 2, 1), (4, 5, 6)):
+        source = nib.Nifti2Image(np.ones(sizes, np.uint8), OBLIQUE)
+        image = read_image(source)
+        for back in (image.like(source), image.to_nibabel()):
+            assert isinstance(back, nib.Nifti2Image) and back.shape == sizes
+    long = MedicalImage(np.ones((1, 2, 40_000, 1), np.uint8)).to_nibabel()
+    assert isinstance(long, nib.Nifti2Image)
+    assert caplog.text == ""
+
+
 def test_to_nibabel_gives_the_same_image_back() -> None:
     source = nib.Nifti1Image(VOXELS, OBLIQUE)
     back = read_image(source).to_nibabel()

@@ -31,7 +31,7 @@ from caps_med.images.codecs.streams import (
 )
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
-from caps_med.images.nifti_fields import describe_anew
+from caps_med.images.nifti_fields import LONGEST_OF_NIFTI_1, describe_anew
 
 if TYPE_CHECKING:
     from nibabel import Nifti1Header
@@ -190,7 +190,8 @@ def _header_for(image: MedicalImage, grid: Array, affine: Array) -> Nifti1Header
         if np.allclose(affine_of(header, grid.shape[:3])[0], affine, rtol=1e-6, atol=1e-6):
             return header
     else:
-        header = nib.Nifti1Header() if max(grid.shape) < 2**15 else nib.Nifti2Header()
+        first = max(grid.shape) < LONGEST_OF_NIFTI_1
+        header = nib.Nifti1Header() if first else nib.Nifti2Header()
         header.set_data_shape(grid.shape)
     header.set_qform(affine, code=0)
     header.set_sform(affine, code=2)
