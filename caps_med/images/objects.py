@@ -190,6 +190,8 @@ def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
     import SimpleITK  # the caller has it
 
     image = without_time(image)
+    if image.GetPixelIDTypeAsString().startswith("label"):  # of which SimpleITK ends the process
+        image = SimpleITK.LabelMapToLabel(image)
     dims, array = image.GetDimension(), SimpleITK.GetArrayFromImage(image)
     channels = np.moveaxis(array, -1, 0) if array.ndim > dims else array[None]
     if dims not in (2, 3):

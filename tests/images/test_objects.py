@@ -136,6 +136,14 @@ def test_half_floats_become_floats_of_other_libraries() -> None:
     assert SimpleITK.GetArrayFromImage(image.like(source)).ravel().tolist() == [0.5, 2]
 
 
+def test_label_maps_of_simpleitk_are_taken() -> None:
+    source = SimpleITK.Cast(simpleitk_volume() > 500, SimpleITK.sitkLabelUInt8)
+    read = read_image(source, kind="labels")
+    np.testing.assert_array_equal(read.array[0], VOXELS > 500)
+    np.testing.assert_allclose(read.affine, read_image(simpleitk_volume()).affine)
+    assert isinstance(read.like(source), SimpleITK.Image)
+
+
 def test_simpleitk_volumes_lie_where_simpleitk_says() -> None:
     source = simpleitk_volume()
     image = read_image(source)
