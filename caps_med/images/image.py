@@ -99,6 +99,9 @@ class MedicalImage:
 
     def __post_init__(self) -> None:
         _check_array(self.array, self.kind)
+        if not self.array.dtype.isnative:  # which PyTorch and SimpleITK do not take
+            native = self.array.dtype.newbyteorder("=")
+            object.__setattr__(self, "array", self.array.astype(native))
         object.__setattr__(self, "affine", _checked_affine(self.affine, "affine", 4))
         if self.plane is not None:
             object.__setattr__(self, "plane", _checked_affine(self.plane, "plane", 3))

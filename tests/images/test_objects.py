@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from caps_med.errors import InvalidInput, InvalidParameter, NotFinite
-from caps_med.images import Kind, MedicalImage, read_image
+from caps_med.images import Kind, MedicalImage, encode_image, read_image
 from caps_med.images.image import LPS_TO_RAS
 
 RNG = np.random.default_rng(0)
@@ -142,6 +142,18 @@ def test_label_maps_of_simpleitk_are_taken() -> None:
     np.testing.assert_array_equal(read.array[0], VOXELS > 500)
     np.testing.assert_allclose(read.affine, read_image(simpleitk_volume()).affine)
     assert isinstance(read.like(source), SimpleITK.Image)
+
+
+def test_numbers_of_another_byte_order_are_taken_as_these() -> None:
+    volume = read_image(nib.Nifti1Image(VOXELS.astype(">f4"), OBLIQUE))
+    assert volume.array.dtype == np.dtype("=f4")
+    pair = volume.like((torch.zeros(VOXELS.shape), torch.eye(4)))
+    np.testing.assert_array_equal(pair[0].numpy(), VOXELS)
+    assert isinstance(volume.like(simpleitk_volume()), SimpleITK.Image)
+    picture = read_image((VOXELS[0] + 1000).astype(">u2"))
+    np.testing.assert_array_equal(
+        read_image(encode_image(picture, "png")).array[0], VOXELS[0] + 1000
+    )
 
 
 def test_simpleitk_volumes_lie_where_simpleitk_says() -> None:
