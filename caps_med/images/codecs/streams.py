@@ -47,7 +47,8 @@ def check_ratio(name: str, promised: int, compressed: int) -> None:
 def inflate_gzip(name: str, data: bytes, size: int) -> bytes:
     """The content of a gzip stream, which must be `size` bytes with the right checksums.
 
-    Never inflates past `size`. The stream may have several members (RFC 1952), as bgzip writes.
+    Never inflates past `size`. The stream may have several members (RFC 1952), as bgzip writes, and
+    zeros after it, which tapes and some file systems add.
     """
     parts: list[bytes] = []
     held = members = position = 0
@@ -69,8 +70,8 @@ def inflate_gzip(name: str, data: bytes, size: int) -> bytes:
             raise InvalidInput(f"gzip: more than {_MAX_MEMBERS} members: compress it again")
     if held < size:
         raise InvalidInput(f"{name}: fewer voxels than the {size} bytes that the header describes")
-    if position < len(data):
-        raise InvalidInput(f"gzip: {len(data) - position} bytes after the end of the stream")
+    if (after := len(data) - position) > data.count(b"\0", position):
+        raise InvalidInput(f"gzip: {after} bytes after the end of the stream")
     return b"".join(parts)
 
 

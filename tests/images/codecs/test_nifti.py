@@ -373,6 +373,9 @@ class TestGzip:
         data = deflated(nifti())
         with pytest.raises(InvalidInput, match="gzip: 1 bytes after the end"):
             read_image(data + b"x")
+        with pytest.raises(InvalidInput, match="gzip: 3 bytes after the end"):
+            read_image(data + b"\0x\0")
+        np.testing.assert_array_equal(read_image(data + bytes(512)).array[0], VOXELS)
         with pytest.raises(InvalidInput, match="more voxels than the 472 bytes"):
             read_image(data + data)
 
