@@ -75,9 +75,13 @@ def _of_imagej(fields: Mapping[str, str], pages: Pages) -> Stack:
     )
     if slices * channels * frames == 1:
         frames = _whole(fields.get("images"))
-    unit = MILLIMETRES.get(fields.get("unit", "").lower(), 0.0)
-    across, down = (unit / pixels if pixels > 0 else 0.0 for pixels in pages.resolution)
-    spacing = _known(across, down, _real(fields.get("spacing")) * unit)
+    across, down, through = (
+        MILLIMETRES.get(fields.get(name, fields.get("unit", "")).lower(), 0.0)
+        for name in ("unit", "yunit", "zunit")
+    )
+    columns, rows = (1 / pixels if pixels > 0 else 0.0 for pixels in pages.resolution)
+    depth = _real(fields.get("spacing", "1"))  # which ImageJ leaves out if it is 1
+    spacing = _known(across * columns, down * rows, through * depth)
     stack = Stack(slices, channels, frames, spacing=spacing)
     if pages.count == 1 < stack.planes:
         raise UnsupportedFormat(

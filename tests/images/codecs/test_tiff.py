@@ -309,6 +309,25 @@ def test_imagej_stacks(unit: str, scale: float) -> None:
     assert read_image(odd).spacing == (1, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("lines", "spacing"),
+    [
+        ("unit=um\n", (0.0005, 0.0005, 0.001)),  # ImageJ leaves out a spacing of 1
+        ("unit=um\nzunit=mm\nspacing=3\n", (0.0005, 0.0005, 3.0)),
+        ("unit=mm\nyunit=\\u00B5m\nspacing=3\n", (0.5, 0.0005, 3.0)),
+        ("unit=um\nspacing=0\n", (1.0, 1.0, 1.0)),
+        ("unit=pixel\n", (1.0, 1.0, 1.0)),
+    ],
+)
+def test_voxel_sizes_as_imagej_writes_them(lines: str, spacing: tuple[float, ...]) -> None:
+    """See `getDescriptionString` of its FileSaver."""
+    text = f"ImageJ=1.54f\nimages=3\nslices=3\n{lines}loop=false\n"
+    data = saved(
+        np.zeros((3, 4, 5), np.uint8), description=text, resolution=(2, 2), photometric="minisblack"
+    )
+    assert read_image(data).spacing == pytest.approx(spacing)
+
+
 def test_time_points_are_a_stack_and_volumes_in_time_are_refused() -> None:
     frames = np.zeros((3, 4, 5), np.uint8)
     assert read_image(saved(frames, imagej=True, metadata={"axes": "TYX"})).array.shape[3] == 3
