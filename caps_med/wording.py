@@ -32,6 +32,15 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
 
 
+def as_text(name: str) -> str:
+    r"""A name of a file as it can be written into tables: bytes that are no text with an escape.
+
+    >>> print(as_text("n\udce9"))  # a byte that is no text in UTF-8, as from an old archive
+    n\udce9
+    """
+    return name.encode(errors="backslashreplace").decode()
+
+
 def choose_one(count: int, what: str) -> str:
     """How to choose one of several volumes or pictures in a file, in each interface.
 

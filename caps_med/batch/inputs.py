@@ -23,6 +23,7 @@ from caps_med.batch.series import header_of
 from caps_med.errors import InvalidInput
 from caps_med.images import CODECS, Kind, names_beside
 from caps_med.images.series import Header, Series, series_of
+from caps_med.wording import as_text
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -97,7 +98,7 @@ def find_cases(
         for (file, _), look in zip(walked, looks, strict=True)
         if file not in found and file not in beside
     }
-    skipped = [Skipped(_as_text(_below(root, file)), reason) for file, reason in passed.items()]
+    skipped = [Skipped(as_text(_below(root, file)), reason) for file, reason in passed.items()]
     dicom = [(file, look.header) for file, look in found.items() if look.header is not None]
     images = [file for file, look in found.items() if look.header is None]
     series, others = series_of(dicom, kind)
@@ -172,11 +173,6 @@ def _walk(folder: Place, leave_out: Place | None) -> Iterator[Place]:
             yield file
 
 
-def _as_text(name: str) -> str:
-    """A name that can be written to tables: without the bytes that are not text."""
-    return name.encode(errors="backslashreplace").decode()
-
-
 def _parts(folder: Place, file: Place) -> list[str]:
     """The path components below the folder; for an object, even those that no file can have."""
     if isinstance(file, Path):
@@ -227,7 +223,7 @@ def _look(file: Place, given: Place) -> _Look:
     """
     named = file == given
     name = file.name if named else "/".join(_parts(given, file))
-    if name != _as_text(name):
+    if name != as_text(name):
         return _Look("a name that is no text in UTF-8: rename it")
     if not named and (reason := _unfit(file, given)):
         return _Look(reason)

@@ -22,6 +22,7 @@ from training.augment.models import (
     started,
 )
 from training.data import Dataset, Source, load_source, open_dataset
+from training.data.layouts.naming import name_of
 from training.data.prepare import StoredSamples
 from training.data.samples import Sample
 from training.engine.run_folder import RunFolder
@@ -112,7 +113,7 @@ def summarized(
     spreads = {w: spread_of(m, list(groups.values()), config.seed) for w, m in means.items()}
     difference = spread_of(differences, list(groups.values()), config.seed)
     assert difference is not None  # noqa: S101 - there are test cases
-    where = "set aside from the data" if config.test is None else f"of {Path(config.test).name}"
+    where = "set aside from the data" if config.test is None else f"of {name_of(Path(config.test))}"
     images = counted(len(cases), "image")
     return Benefit(
         dice=dice,

@@ -21,6 +21,7 @@ from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from caps_med.networks import SegmentationNetwork
 from caps_med.networks.ensemble import Ensemble
+from caps_med.wording import as_text
 from training.augment.config import GENERATOR, SEGMENTER, AugmentConfig, AugmentFolder
 from training.augment.generate import check_channels
 from training.augment.split import Parts
@@ -111,7 +112,7 @@ def recipes_of(config: AugmentConfig) -> tuple[Recipe, Recipe, Recipe]:
     Raises:
         InvalidParameter: an unknown or impossible value.
     """
-    usual = {"data": config.data, "seed": config.seed}
+    usual = {"data": as_text(config.data), "seed": config.seed}
     return (
         build_recipe(SynthesisRecipe, [usual, {**GENERATOR, **config.generator}]),
         build_recipe(SegmentationRecipe, [usual, {**SEGMENTER, **config.judge}]),

@@ -16,6 +16,7 @@ from training.augment.config import AugmentConfig, AugmentFolder
 from training.augment.generate import GeneratedImage, files_of
 from training.augment.models import POOR
 from training.augment.split import Parts
+from training.data.layouts.naming import name_of
 from training.data.stacks import LIMITS
 from training.labelmaps.originals import Original
 from training.pictures.figures import histogram, strip_plot
@@ -228,8 +229,9 @@ def _cases(found: Benefit) -> str:
 def _facts(result: Result) -> dict[str, str]:
     config = result.config
     hows = Counter(one.origin.how for one in result.kept)
+    data, images = name_of(Path(config.data)), len(result.parts.dataset.cases)
     facts = {
-        "data": f"{len(result.parts.dataset.cases)} labelled images of {Path(config.data).name}",
+        "data": f"{images} labelled images of {data}",
         "set aside": ""
         if result.benefit is None
         else f"{result.benefit.test}; none of the above was trained on them",

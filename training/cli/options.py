@@ -14,6 +14,7 @@ from rich.console import Console
 
 from caps_med.errors import InvalidParameter
 from caps_med.printing import print_line
+from caps_med.wording import as_text
 
 if TYPE_CHECKING:
     from training.data.interpretation import Interpretation
@@ -102,7 +103,7 @@ def interpretation_of(
 
 def command_line(without: str = "") -> str:
     """The command as it was typed, without one flag."""
-    return shlex.join(["caps-med", *(a for a in sys.argv[1:] if a != without)])
+    return as_text(shlex.join(["caps-med", *(a for a in sys.argv[1:] if a != without)]))
 
 
 def check_out_folder(out: Path, data: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, is_grey
+from caps_med.wording import as_text
 from training.data.cases import Case, Cases
 from training.data.check.card import DataCard
 from training.data.check.check import Content, Report, check, quiet_libraries
@@ -94,7 +95,7 @@ class Dataset(Cases):
     @property
     def recipe_values(self) -> dict[str, Any]:
         """See `training.data.interface.TrainingData`."""
-        return {"data": self.data, "instances": self.instances, "ignored": self.ignored}
+        return {"data": as_text(self.data), "instances": self.instances, "ignored": self.ignored}
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -14,6 +14,7 @@ from caps_med.images.labels import same_name
 from caps_med.inference import Model
 from caps_med.networks import CapsuleNetwork
 from caps_med.networks.ensemble import ClassificationEnsemble, Ensemble
+from caps_med.wording import as_text
 from training.data import ClassifiedDataset, Dataset
 from training.data.cases import Instances, files_sha256
 from training.evaluation.answers import labels_of
@@ -69,7 +70,8 @@ def has_learned_from(model: Model, dataset: Dataset | ClassifiedDataset) -> bool
     own, files = _data_of(model), model.bundle.card.provenance.files_sha256
     if files and files == files_sha256(dataset.fingerprint()):
         return True
-    if not own or Path(own).resolve() not in (Path(dataset.data).resolve(), dataset.root.resolve()):
+    paths = (as_text(str(Path(one).resolve())) for one in (dataset.data, dataset.root))
+    if not own or str(Path(own).resolve()) not in paths:
         return False
     return Path(own).is_absolute() or None
 

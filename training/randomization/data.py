@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import LabelCode, SliceStack
 from caps_med.images.labels import like_a_picture
+from caps_med.wording import as_text
 from training.data.check.check import SAVE_IDS, quiet_libraries
 from training.data.check.findings import Finding, finding
 from training.data.check.sides import SideSurvey, sides_findings
@@ -74,7 +75,7 @@ class LabelMapData:
     @property
     def recipe_values(self) -> dict[str, Any]:
         """See `training.data.interface.TrainingData`."""
-        return {"data": self.data, "scheme": self.scheme.model_dump(mode="json")}
+        return {"data": as_text(self.data), "scheme": self.scheme.model_dump(mode="json")}
 
     @cached_property
     def _read(self) -> tuple[tuple[Stack, ...], tuple[Finding, ...]]:

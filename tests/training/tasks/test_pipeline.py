@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -26,13 +27,14 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, Normalization, Plane, read_image
 from tests.conftest import tiny_card, write_tiny
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
+from training.cli.options import command_line
 from training.cli.train import train as train_app
 from training.data import Preparation, Source, open_dataset
 from training.data.interpretation import Interpretation
 from training.engine import collapse
 from training.engine.recipe import check_taken
 from training.evaluation.metrics.overlap import score_case
-from training.evaluation.models import members_of
+from training.evaluation.models import has_learned_from, members_of
 from training.randomization.data import open_label_maps
 from training.tasks import planning
 from training.tasks.overrides import build_recipe, read_overrides
@@ -811,6 +813,25 @@ def test_the_recipe_of_other_data_does_not_name_them(discs: Path, tmp_path: Path
     recipe = prepare(asked, Console(quiet=True)).recipe
     assert isinstance(recipe, SegmentationRecipe)
     assert (recipe.data, recipe.ignored) == (str(discs), None)
+
+
+def test_data_in_a_folder_whose_name_is_not_utf_8_are_learned_from(
+    discs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / os.fsdecode(b"d\xe9")
+    shutil.copytree(discs, data)
+    monkeypatch.setattr("sys.argv", ["caps-med", "train", "--data", str(data)])
+    asked = request(data, tmp_path, command=command_line())
+    bundle = train(asked, Console(quiet=True))
+    assert bundle is not None
+    provenance = bundle.card.provenance
+    assert provenance.recipe["data"] == str(tmp_path / "d\\udce9")
+    assert "d\\udce9" in provenance.command
+    model = caps_med.load_model("model", tmp_path / "models")
+    other = replace(open_dataset(discs), data=str(data), root=data)  # other files at that path
+    assert has_learned_from(model, other)
+    again = prepare(replace(asked, resume=True), Console(quiet=True))
+    assert again.recipe.data == provenance.recipe["data"]
 
 
 def test_what_one_fold_has_trained_is_not_mixed_with_a_new_start(

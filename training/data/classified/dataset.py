@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.images import LabelCode, MedicalImage
+from caps_med.wording import as_text
 from training.data.check.check import quiet_libraries
 from training.data.check.findings import Finding
 from training.data.classified.check import ClassCard, ClassReport, check
@@ -44,7 +45,7 @@ class ClassifiedDataset(ClassifiedImages):
     @property
     def recipe_values(self) -> dict[str, str]:
         """See `TrainingData`."""
-        return {"data": self.data}
+        return {"data": as_text(self.data)}
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from caps_med.images import CODECS, names_beside
+from caps_med.wording import as_text
 from training.data.cases import Unpaired
 
 #: Suffixes of the supported formats, longest first.
@@ -169,12 +170,8 @@ def by_key(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
 
 
 def composed(name: str) -> str:
-    r"""A name in Unicode's composed form (NFC), as it can be written into tables.
-
-    >>> print(composed("n\udce9"))  # a byte that is no text in UTF-8, as from an old archive
-    n\udce9
-    """
-    return unicodedata.normalize("NFC", name).encode(errors="backslashreplace").decode()
+    """A name in Unicode's composed form (NFC), as it can be written into tables."""
+    return as_text(unicodedata.normalize("NFC", name))
 
 
 def as_on_disk(path: Path) -> Path:
