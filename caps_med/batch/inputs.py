@@ -227,6 +227,8 @@ def _look(file: Place, given: Place) -> _Look:
         return _Look("a name that is no text in UTF-8: rename it")
     if not named and (reason := _unfit(file, given)):
         return _Look(reason)
+    if named and isinstance(file, Path) and file.exists() and not file.is_file():
+        return _Look("not a file")  # a pipe, say, of a pattern: opening it can wait without end
     header = header_of(file)
     if header is None and not split_suffix(file.name)[1] and not (named and _is_image(file)):
         return _Look("not an image")

@@ -118,6 +118,19 @@ def test_a_name_that_is_no_text_is_skipped(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("named", ["", "*"])
+def test_a_pipe_is_skipped(folder: Path, named: str) -> None:
+    """Opening one waits until somebody writes into it; this one is filled, so that no test does."""
+    os.mkfifo(folder / "pipe")
+    pipe = os.open(folder / "pipe", os.O_RDWR)
+    os.write(pipe, bytes(20_000))
+    found = find_cases([str(folder / named)])
+    assert "b" in names(found)
+    assert {one.path: one.reason for one in found.skipped}["pipe"] == "not a file"
+    assert len(os.read(pipe, 99_999)) == 20_000
+    os.close(pipe)
+
+
 def test_patterns_files_and_lists(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

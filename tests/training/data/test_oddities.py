@@ -23,9 +23,12 @@ from training.data.classified import open_classified
 from training.data.instances import as_classes, touching_borders
 from training.data.interpretation import Interpretation
 from training.data.layouts.naming import written_suffix
+from training.data.opening import open_any
 
 PAIRS = draw_pairs(6)
 Ids = NDArray[np.uint16]
+#: Bytes in a pipe of a test.
+_IN_PIPE = 9000
 
 
 def codes(dataset: Dataset) -> list[tuple[str, str]]:
@@ -107,6 +110,28 @@ def test_names_that_are_not_utf_8_can_be_written_into_tables(tmp_path: Path) -> 
     assert classified.classes == ("i\\udce9", "l\\udce9", "other")
     assert classified.name == "d\\udce9"
     assert {one.name for one in classified.images} >= {"other/n\\udce9.png", "i\\udce9/m.png"}
+
+
+def test_pipes_are_not_opened(tmp_path: Path) -> None:
+    """Opening one waits until somebody writes into it; these are filled, so that no test does."""
+    two_folders("images", "labels")(tmp_path, PAIRS)
+    (tmp_path / "images/series").mkdir()
+    listed = ("images/x", "images/z.png", "images/series/1", "a.npz", "1.mat", "a_data_train.npy")
+    filled = [_filled_pipe(tmp_path / name) for name in listed]
+    dataset = open_any(tmp_path)
+    assert [str(one) for one in dataset.findings] == [
+        "error: unpaired: images/z.png is a pipe or a device"
+    ]
+    assert {len(os.read(pipe, 9999)) for pipe in filled} == {_IN_PIPE}
+    for pipe in filled:
+        os.close(pipe)
+
+
+def _filled_pipe(path: Path) -> int:
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR)
+    os.write(pipe, (b"\0" * 128 + b"DICM").ljust(_IN_PIPE))
+    return pipe
 
 
 def test_stacks_with_decomposed_names_pair(tmp_path: Path) -> None:

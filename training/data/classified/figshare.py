@@ -22,6 +22,7 @@ from caps_med.extras import require_extra
 from caps_med.images import MedicalImage
 from training.data.cases import FileRef, Unpaired
 from training.data.classified.images import ClassifiedImages, Found, collected, natural
+from training.data.layouts.naming import is_pipe
 from training.data.stacks import LIMITS
 
 TUMOURS = ("meningioma", "glioma", "pituitary tumour")
@@ -82,6 +83,8 @@ def read_slice(reference: SliceRef) -> MedicalImage:
 
 
 def _is_matlab(path: Path) -> bool:
+    if is_pipe(path):
+        return False
     try:
         with path.open("rb") as file:
             start = file.read(_USER_BLOCK + len(_SIGNATURE))

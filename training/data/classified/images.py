@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from training.data.cases import FileRef, Part, Unpaired, files_at_present, files_of
 from training.data.groups import whole_of
-from training.data.layouts.naming import composed, stem_of
+from training.data.layouts.naming import composed, is_pipe, stem_of
 from training.data.patients import joined_by_patient
 
 
@@ -93,7 +93,7 @@ def files_by_part(folder: Path, name: re.Pattern[str]) -> dict[str, dict[str, Pa
     """
     files: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.iterdir()):
-        if match := name.match(path.name):
+        if (match := name.match(path.name)) and not is_pipe(path):
             files.setdefault(match["part"].lower(), {})[match["kind"].lower()] = path
     return files
 

@@ -45,6 +45,7 @@ from training.data.layouts.naming import (
     entries,
     is_image_name,
     is_label_name,
+    is_pipe,
     unnumbered,
     visible_folders,
     without,
@@ -103,7 +104,7 @@ def medmnist(path: Path) -> ClassifiedImages | None:
     """``train_images`` and ``train_labels`` in an npz file, as MedMNIST is published."""
     file = path
     if path.is_dir():
-        archives = sorted(path.glob("*.npz"))
+        archives = sorted(one for one in path.glob("*.npz") if not is_pipe(one))
         if len(archives) != 1:
             return None
         (file,) = archives

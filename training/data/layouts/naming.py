@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -98,7 +99,17 @@ def is_series(folder: Path) -> bool:
 def visible_files(folder: Path) -> list[Path]:
     """The files in a folder itself, by name, but for hidden ones; none of an unreadable folder."""
     _, _, names = next(os.walk(folder), ("", [], []))
-    return [folder / name for name in sorted(names) if name[0] != "."]
+    files = (folder / name for name in sorted(names) if name[0] != ".")
+    return [file for file in files if not is_pipe(file)]
+
+
+def is_pipe(path: Path) -> bool:
+    """Whether it is a pipe, a socket or a device: opening one can wait without end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # reading it says why
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def visible_folders(folder: Path) -> list[Path]:
@@ -133,7 +144,10 @@ def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpai
         folders[:] = [f for f in folders if f not in series] if deep else []
         found += [Entry(here / f, _relative(here / f, folder, f)) for f in series]
         for path in sorted(here / f for f in files if f[0] != "."):
-            if is_image_name(path) or _is_dicom(path):
+            if is_pipe(path):
+                if is_image_name(path):
+                    unusable.append(Unpaired(path, "is a pipe or a device", "remove it"))
+            elif is_image_name(path) or _is_dicom(path):
                 found.append(Entry(path, _relative(path, folder, stem_of(path))))
             elif path.name.lower().endswith(_UNREAD):
                 what = f"is not in a supported format ({', '.join(CODECS)})"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from caps_med.wording import counted
 from training.data.cases import PARTS, Case, Cases, FileRef, Unpaired
-from training.data.layouts.naming import stem_of
+from training.data.layouts.naming import is_pipe, stem_of
 from training.data.layouts.pairing import finished
 from training.data.stacks import array_shape, pictures_in, slices_in
 
@@ -22,7 +22,7 @@ def npy_stacks(folder: Path) -> Cases | None:
     """``NAME_data_train.npy`` with ``NAME_mask_train.npy``, arrays ``[N, H, W]`` of N pictures."""
     found: dict[tuple[str, str], dict[str, Path]] = {}
     for path in sorted(folder.glob("*.npy")):
-        if match := _STACK.match(stem_of(path)):
+        if (match := _STACK.match(stem_of(path))) and not is_pipe(path):
             key = match["name"], match["part"].lower()
             found.setdefault(key, {})[match["kind"].lower()] = path
     if not any(len(pair) == 2 for pair in found.values()):
