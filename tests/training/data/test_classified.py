@@ -160,6 +160,16 @@ def test_of_few_patients_one_is_held_out() -> None:
         hold_out_share(strata, ["one"] * 30, 0.1, 0)
 
 
+@pytest.mark.parametrize(
+    ("share", "patients"), [(0.1, 2), (0.4, 8), (0.6, 12), (0.8, 16), (0.99, 19)]
+)
+def test_the_share_of_patients_is_the_one_asked_for(share: float, patients: int) -> None:
+    groups = [f"patient {number // 4}" for number in range(80)]
+    held_out = hold_out_share(np.arange(80) % 2, groups, share, 0)
+    assert len({group for group, out in zip(groups, held_out, strict=True) if out}) == patients
+    assert held_out.sum() == 4 * patients
+
+
 def test_classes_of_fewer_images_than_folds_are_divided() -> None:
     strata, groups = np.arange(18) % 3, [f"patient {number // 2}" for number in range(18)]
     held_out = hold_out_share(strata, groups, 0.1, 0)

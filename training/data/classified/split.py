@@ -12,6 +12,8 @@ from caps_med.errors import InvalidParameter
 from training.data.groups import group_numbers
 
 Indices = NDArray[np.int64]
+#: A share of groups may be larger or smaller by so much; else it is one of more folds.
+_OFF = 0.05
 
 
 def strata_of(targets: NDArray[np.uint8]) -> Indices:
@@ -64,15 +66,33 @@ def hold_out_share(
         most = _most_folds(strata, numbers)
         if most < 2:
             return np.zeros(len(strata), bool)
-        folds = folds_of(strata, groups, max(2, min(round(1 / share), most)), seed)
-        learned = [len(np.unique(strata[folds != fold])) for fold in range(folds.max() + 1)]
-        return np.equal(folds, np.argmax(learned) if keep_classes else 0)
+        count, some = _folds_of_share(share, most)
+        folds = folds_of(strata, groups, count, seed)
+        shares = [(folds - first) % count < some for first in range(folds.max() + 1)]
+        learned = [len(np.unique(strata[~held_out])) for held_out in shares]
+        return shares[int(np.argmax(learned)) if keep_classes else 0]
     generator, held_out = np.random.default_rng(seed), np.zeros(len(strata), bool)
     for stratum in np.unique(strata):
         members = generator.permutation(np.flatnonzero(strata == stratum))
         count = min(max(1, round(share * len(members))), len(members) - 1)
         held_out[members[:count]] = True
     return held_out
+
+
+def _folds_of_share(share: float, most: int) -> tuple[int, int]:
+    """Into how many folds groups are divided, and how many of these are about a share of them.
+
+    >>> _folds_of_share(0.1, 50), _folds_of_share(0.4, 50), _folds_of_share(0.8, 50)
+    ((10, 1), (5, 2), (5, 4))
+    """
+
+    def some_of(count: int) -> int:
+        return min(max(1, round(share * count)), count - 1)
+
+    count = max(2, round(min(most, 1 / min(share, 1 - share))))
+    if abs(some_of(count) / count - share) > _OFF:
+        count = min(most, 2 * count + 1)
+    return count, some_of(count)
 
 
 def folds_of(strata: Indices, groups: Sequence[str], count: int, seed: int) -> Indices:
