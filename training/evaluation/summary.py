@@ -90,7 +90,7 @@ class SynthesisRow(Row):
     """The images that a model makes of a case's label map; `distances` are among themselves."""
 
     label_map: int
-    ssim: float
+    ssim: float | None
     psnr: float
     geometry: float | None
     distances: Mapping[str, float | None]
@@ -197,7 +197,8 @@ class SynthesisScores(_Section):
 
     Attributes:
         parameters: of its network.
-        ssim, psnr: of its images with the real ones of the same label map, over cases.
+        ssim, psnr: of its images with the real ones of the same label map, over cases; SSIM over
+            those that are not smaller than its window, None without one.
         geometry: Dice between the label map and the segmenter's answer on its images, mean over
             classes and images, over cases; None without a segmenter.
         sets: distances of all its images to all real ones; None with fewer than two of either.

@@ -26,12 +26,15 @@ from training.evaluation.dice import dice
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_matched
 from training.evaluation.metrics import (
     DISTANCES,
+    SSIM_WINDOW,
     Diversity,
     ImageSet,
     distances,
+    has_ssim,
     mean_pairwise,
     psnr,
     ssim,
+    structural,
 )
 from training.evaluation.metrics.artefacts import border, grid, slice_correlation
 from training.evaluation.models import list_labels, same_labels
@@ -176,6 +179,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         self._maps = repeats_of(self.dataset, models[0])
         self._groups = {case.group for case in dataset.cases}
         self._number = 0
+        self._small: set[int] = set()
         self._rows: list[SynthesisRow] = []
         self._found = {reference: _Images() for reference in self.references}
         self._shown_maps = set(evenly_spaced(len(self._maps), SHOWN))
@@ -227,11 +231,13 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         for image in (one for stack in real for one in stack):
             found.real.add(image)
             found.halves[self._number % 2].add(image)
-        among = {name: mean_pairwise(fake, _over_slices(d)) for name, d in DISTANCES.items()}
-        for name, distance in DISTANCES.items():
-            found.diversity[name][0].append(among[name])
-            found.diversity[name][1].append(mean_pairwise(real, _over_slices(distance)))
-        geometry = self._geometry(label, synthetic)
+        among, really = _distances_among(fake), _distances_among(real)
+        for name, (synthetic_ones, real_ones) in found.diversity.items():
+            synthetic_ones.append(among[name])
+            real_ones.append(really[name])
+        geometry, large = self._geometry(label, synthetic), has_ssim(whole.array)
+        if not large:
+            self._small.add(self._number)
         for case, stack in zip(repeats, real, strict=True):
             pairs = [(a, b) for one in fake for a, b in zip(one, stack, strict=True)]
             self._rows.append(
@@ -240,7 +246,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
                     case=case.name,
                     group=self._group_of(case),
                     label_map=self._number,
-                    ssim=float(np.mean([ssim(a, b) for a, b in pairs])),
+                    ssim=float(np.mean([ssim(a, b) for a, b in pairs])) if large else None,
                     psnr=float(np.mean([psnr(a, b) for a, b in pairs])),
                     geometry=geometry,
                     distances=among,
@@ -337,6 +343,11 @@ class SynthesisEvaluator(Evaluator[Repeats]):
             yield "only one image per label map: diversity needs --images 2 or more"
         if self._segmenter is None:
             yield "geometry was not measured: name a good model of these labels with --segmenter"
+        if self._small:
+            yield (
+                f"{counted(len(self._small), 'label map')} of under {SSIM_WINDOW} x {SSIM_WINDOW} "
+                "pixels, SSIM's window: not part of SSIM, nor of the diversity by it"
+            )
         if maps < ENOUGH:
             yield f"{counted(maps, 'label map')}: confidence intervals and distances are rough"
 
@@ -348,6 +359,16 @@ def _check_labels(model: Model, segmenter: Model | None) -> None:
             f"--segmenter {segmenter.bundle.reference} knows the labels {known}, "
             f"but {model.bundle.reference} {other}: geometry needs the same labels"
         )
+
+
+def _distances_among(stacks: Sequence[Floats]) -> dict[str, float | None]:
+    """Distance -> its mean over all pairs of images ``[D, C, H, W]``; None where there is none."""
+    known = {
+        name: mean_pairwise(stacks, _over_slices(distance))
+        for name, distance in DISTANCES.items()
+        if distance is not structural or has_ssim(stacks[0])
+    }
+    return {name: known.get(name) for name in DISTANCES}
 
 
 def _over_slices(distance: Callable[[Floats, Floats], float]) -> Callable[[Floats, Floats], float]:

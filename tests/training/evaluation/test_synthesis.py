@@ -150,6 +150,31 @@ def test_a_patient_may_have_the_name_of_its_first_image(
     assert scores.ssim is not None and (scores.ssim.cases, scores.ssim.groups) == (6, 3)
 
 
+def test_images_smaller_than_the_window_of_ssim_have_none(repository: Path, tmp_path: Path) -> None:
+    """Nothing was written, of other images neither."""
+    rng, data = np.random.default_rng(0), tmp_path / "data"
+    for name, size in (("large", (11, 20)), ("small", (10, 20))):
+        label = MedicalImage(rng.integers(0, 2, (1, *size)).astype(np.uint8), kind="labels")
+        for repeat in range(2):
+            image = MedicalImage(rng.integers(0, 256, (1, *size)).astype(np.uint8))
+            for kind, one in (("images", image), ("labels", label)):
+                (data / kind).mkdir(parents=True, exist_ok=True)
+                write_image(one, data / kind / f"{name}-look{repeat}.png")
+    answer = run("--model", "axons", "--data", data, "--out", tmp_path / "out",
+                 "--models", repository, "--images", 2)  # fmt: skip
+    assert answer.exit_code == 0, answer.output
+    with (tmp_path / "out" / "cases.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for metric in ("ssim", "structure_among_synthetic"):
+        assert [bool(row[metric]) for row in rows] == [True, True, False, False]
+    assert all(row["psnr"] and row["l1_among_synthetic"] for row in rows)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    (scores,) = summary["scores"]
+    assert (scores["ssim"]["cases"], scores["psnr"]["cases"]) == (2, 4)
+    assert scores["diversity"]["structure"]["ratio"] > 0
+    assert any("1 label map of under 11 x 11 pixels" in note for note in summary["notes"])
+
+
 def test_what_cannot_be_measured_is_said(phantoms: Path, repository: Path, tmp_path: Path) -> None:
     for kind in ("images", "labels"):
         shutil.copytree(phantoms / kind, tmp_path / kind)

@@ -41,13 +41,18 @@ def ssim_map(image: Tensor, reference: Tensor) -> Tensor:
     return values
 
 
+def has_ssim(image: Image) -> bool:
+    """Whether SSIM's window lies inside an image ``[..., H, W]``."""
+    return bool(min(image.shape[-2:]) >= SSIM_WINDOW)
+
+
 def ssim(image: Image, other: Image) -> float:
     """Mean structural similarity of images ``[C, H, W]``; 1 for identical ones.
 
     Raises:
         InvalidInput: they are smaller than the window.
     """
-    if min(image.shape[1:]) < SSIM_WINDOW:
+    if not has_ssim(image):
         raise InvalidInput(
             f"images of {image.shape[1]} x {image.shape[2]} pixels: structural similarity needs at "
             f"least {SSIM_WINDOW} x {SSIM_WINDOW}"
