@@ -50,7 +50,7 @@ def limit_memory(size: int) -> None:
     import resource
 
     with suppress(OSError, ValueError):  # only Linux says how much is in use
-        status = Path("/proc/self/status").read_text()
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
         used = int(status.partition("VmData:")[2].split()[0]) * 1024
         resource.setrlimit(resource.RLIMIT_DATA, (used + size, used + size))
 
@@ -68,7 +68,7 @@ def lower_priority(pid: int, nice: int) -> None:
     with suppress(ProcessLookupError):  # it has ended
         os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
     with suppress(OSError):  # a system without autogroups
-        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice), encoding="utf-8")
 
 
 def write_no_core_file() -> None:

@@ -96,8 +96,8 @@ def write_token(path: Path) -> Path:
     Raises:
         FileExistsError: the file already exists.
     """
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_hex(32).encode())
     return path
 
 

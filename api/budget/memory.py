@@ -25,7 +25,7 @@ def _machine() -> int:
 def _limits() -> list[int]:
     """Limits of the cgroups (version 2, or 1) from this process' own up to the root."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
     found = []
@@ -43,7 +43,7 @@ def _limits() -> list[int]:
 
 def _number(file: Path) -> int:
     try:
-        text = file.read_text().strip()
+        text = file.read_text(encoding="utf-8").strip()
     except OSError:
         return 0
     return int(text) if text.isdecimal() else 0

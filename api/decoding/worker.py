@@ -119,7 +119,7 @@ def bound(memory: int) -> None:
     for name, value in (("RLIMIT_FSIZE", 0), ("RLIMIT_CORE", 0)):
         resource.setrlimit(getattr(resource, name), (value, value))
     with suppress(OSError, ValueError):  # only Linux says how much is in use, and macOS bounds none
-        with open("/proc/self/statm") as statistics:  # noqa: PTH123
+        with open("/proc/self/statm", encoding="utf-8") as statistics:  # noqa: PTH123
             used = int(statistics.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
 

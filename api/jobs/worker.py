@@ -93,7 +93,7 @@ def _outcome(job: Job, models: Path, files: JobFiles, spec: dict[str, Any]) -> d
     except OSError as error:  # without the file name, which is a path of the server
         return {"code": "file", "error": str(error.strerror)}
     except Exception as error:
-        files.trace.write_text(traceback.format_exc())
+        files.trace.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
         return {"code": "unexpected", "error": type(error).__name__}
 
 

@@ -86,7 +86,7 @@ def run_command(
             if not refused.exists():
                 raise RuntimeError(f"the training processes failed: {error}") from error
     if refused.exists():
-        raise Refused(**json.loads(refused.read_text()))
+        raise Refused(**json.loads(refused.read_text(encoding="utf-8")))
 
 
 def _command(config: dict[str, Any]) -> None:

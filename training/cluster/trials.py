@@ -95,11 +95,12 @@ class TrialsFolder:
             InvalidParameter: there are none.
         """
         try:
-            return [Trial(**values) for values in json.loads(self.record.read_text())]
+            text = self.record.read_text(encoding="utf-8")
         except FileNotFoundError as error:
             raise InvalidParameter(
                 f"{self.path} holds no search: start without --resume"
             ) from error
+        return [Trial(**values) for values in json.loads(text)]
 
     def write(self, trials: Sequence[Trial]) -> None:
         """Replace the record."""

@@ -325,7 +325,7 @@ def _manifest(store: Path) -> dict[str, Any] | None:
     file = store / _MANIFEST
     if not file.is_file():
         return None
-    manifest: dict[str, Any] = json.loads(file.read_text())
+    manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return manifest
 
 

@@ -69,7 +69,7 @@ class MLflowTracker:
         self._client = client = MlflowClient()
         id_file = folder.path / "mlflow-run"
         if id_file.is_file():
-            self._run = id_file.read_text()
+            self._run = id_file.read_text(encoding="utf-8")
             client.update_run(self._run, "RUNNING")
             return
         found = client.get_experiment_by_name(EXPERIMENT)
@@ -77,7 +77,7 @@ class MLflowTracker:
         self._run = client.create_run(experiment, run_name=folder.path.name).info.run_id
         values = recipe.model_dump(mode="json").items()
         client.log_batch(self._run, params=[Param(k, str(v)[:_MAX_LENGTH]) for k, v in values])
-        id_file.write_text(self._run)
+        id_file.write_text(self._run, encoding="utf-8")
 
     def _log(self, trainer: Engine) -> None:
         from mlflow.entities import Metric

@@ -189,5 +189,5 @@ def noted(
 def write_progress(folder: RunFolder, line: Mapping[str, Any]) -> None:
     """Add a line with the time to the progress of a run."""
     folder.path.mkdir(parents=True, exist_ok=True)
-    with folder.progress.open("a") as file:
+    with folder.progress.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"time": time.time(), **line}) + "\n")

@@ -95,7 +95,7 @@ class RunFolder:
         new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with self.lock.open("w") as file:
+            with self.lock.open("w", encoding="utf-8") as file:
                 _lock(file, self.path, instead)
                 yield
         finally:
@@ -159,7 +159,7 @@ class RunFolder:
         """
         file = file or self.recipe
         try:
-            values = json.loads(file.read_text())
+            values = json.loads(file.read_text(encoding="utf-8"))
             return kind.model_validate({**kind.before, **values})
         except (OSError, ValueError) as error:
             raise InvalidParameter(
@@ -251,13 +251,13 @@ class RunFolder:
 
     def log(self, scores: Mapping[str, float]) -> None:
         """Append one epoch to the log of scores."""
-        with self.scores.open("a") as log:
+        with self.scores.open("a", encoding="utf-8") as log:
             log.write(_line(scores))
 
     def logged(self) -> list[dict[str, float]]:
         """The log of scores, one entry per epoch, without lines that a kill cut off."""
         found = []
-        text = self.scores.read_text() if self.scores.exists() else ""
+        text = self.scores.read_text(encoding="utf-8") if self.scores.exists() else ""
         for line in text.splitlines():
             try:
                 scores = json.loads(line)

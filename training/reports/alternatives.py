@@ -33,4 +33,4 @@ def write_alternatives(folder: Path, evaluation: SynthesisEvaluation) -> None:
             answers.append({"pair": name, "real": "A" if first else "B", "case": shown.case})
     sheet(cells, columns=3).save(folder / SHEET)
     key = {"model": model, "chance": 0.5, "pairs": answers}
-    (folder / KEY).write_text(json.dumps(key, indent=1) + "\n")
+    (folder / KEY).write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")

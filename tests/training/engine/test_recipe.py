@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +13,32 @@ import pytest
 from caps_med.errors import InvalidParameter
 from caps_med.networks import SegmentationNetwork, build_network
 from training.engine.recipe import Recipe, validated
+from training.engine.run_folder import RunFolder
 from training.tasks.classification.recipe import ClassificationRecipe
 from training.tasks.segmentation import SegmentationRecipe, loss_of
 from training.tasks.synthesis.recipe import SynthesisRecipe
 
 BASE = {"data": "x", "seed": 0}
+
+
+#: Reads the recipe of a run.
+_READ = """
+import sys
+from pathlib import Path
+from training.engine.run_folder import RunFolder
+from training.tasks.segmentation import SegmentationRecipe
+
+sys.exit(RunFolder(Path(sys.argv[1])).read_recipe(SegmentationRecipe).data != "dat\\xe9n")
+"""
+
+
+def test_a_recipe_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    """A path with accents looked like a changed recipe, so that the run was not resumed."""
+    recipe = validated(SegmentationRecipe, {**BASE, "data": "dat\xe9n"})
+    RunFolder(tmp_path).write(recipe)
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", _READ, str(tmp_path)]
+    subprocess.run(command, env={**os.environ, **ascii_only}, check=True)
 
 
 @pytest.mark.parametrize("kind", [SegmentationRecipe, SynthesisRecipe, ClassificationRecipe])

@@ -249,7 +249,7 @@ def _prepared(
         "files": dataset.fingerprint(),
         "images": _digest(images),
     }
-    if not manifest.is_file() or json.loads(manifest.read_text()) != made_of:
+    if not manifest.is_file() or json.loads(manifest.read_text(encoding="utf-8")) != made_of:
         with refilled(store, manifest):
             shape = (len(images), preparation.channels, *preparation.size)
             pictures = np.lib.format.open_memmap(file, "w+", np.uint8, shape)
