@@ -148,8 +148,9 @@ class SegmentationRecipe(CropRecipe):
     @classmethod
     def _default_rate(cls, values: Any) -> Any:  # noqa: ANN401 - any input of a validator
         if isinstance(values, dict) and values.get("learning_rate") is None:
-            chosen = CHOICES.get(values.get("network", "convcaps"), CHOICES["convcaps"])
-            return {**values, "learning_rate": chosen.rate}
+            network = values.get("network")  # any value, perhaps a list
+            chosen = next((CHOICES[name] for name in CHOICES if name == network), None)
+            return {**values, "learning_rate": (chosen or CHOICES["convcaps"]).rate}
         return values
 
     @model_validator(mode="after")

@@ -53,6 +53,7 @@ def test_a_recipe_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
         ("learning_rate", -1.0, "learning_rate: must be a number above 0, or auto"),
         ("learning_rate", float("nan"), "learning_rate: must be"),
         ("learning_rate", float("inf"), "learning_rate: must be"),
+        ("network", ["capsnet"], "network: Input should be"),
     ],
 )
 def test_of_every_task(kind: type[Recipe], name: str, value: object, what: str) -> None:

@@ -136,7 +136,7 @@ class ClassificationRecipe(Recipe):
         if not isinstance(values, dict):
             return values
         given = {key: value for key, value in values.items() if value is not None}
-        defaults = DEFAULTS.get(values.get("network", "efficient"), DEFAULTS["efficient"])
+        defaults = DEFAULTS.get(str(values.get("network", "efficient")), DEFAULTS["efficient"])
         return {**values, **{k: v for k, v in defaults.items() if k not in given}}
 
     @model_validator(mode="after")

@@ -189,7 +189,7 @@ class SynthesisRecipe(CropRecipe):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        own = DEFAULTS.get(values.get("network", ""), {})
+        own = DEFAULTS.get(str(values.get("network", "")), {})
         changed = values.get("augmentation", {})
         if isinstance(changed, Mapping):
             changed = {**GENTLE.model_dump(), **changed}
