@@ -426,6 +426,12 @@ class TestAugmentation:
         expected[1:8, 7] = 1
         torch.testing.assert_close(turned[0, 0], expected, rtol=0, atol=1e-5)
 
+    def test_no_more_is_erased_than_asked_for(self) -> None:
+        white = torch.full((16, 1, 100, 100), 255, dtype=torch.uint8)
+        augmentation = PictureAugmentation(shift=0, erase=1.0, erased=0.005)
+        changed = augmentation(white, np.random.default_rng(0))
+        assert 0.002 < float((changed == 0).float().mean((1, 2, 3)).max()) < 0.006
+
     def test_rectangles_are_erased(self) -> None:
         full = torch.full((200, 1, 20, 20), 255, dtype=torch.uint8)
         augmentation = PictureAugmentation(shift=0, erase=1.0, erased=0.2)

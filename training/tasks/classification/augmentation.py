@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 Share = Annotated[float, Field(ge=0, le=1)]
+#: Smallest share of a picture's area that is erased, unless the largest is smaller.
+_LEAST_ERASED = 0.02
 
 
 class PictureAugmentation(BaseModel):
@@ -108,7 +110,8 @@ def _turned(pictures: Tensor, degrees: float, zoom: float, generator: Generator)
 def _erased(pictures: Tensor, share: float, most: float, generator: Generator) -> Tensor:
     """A rectangle of zeros in a share of the pictures."""
     count, _, *edges = pictures.shape
-    area, stretch = generator.uniform(0.02, max(most, 0.02), count), generator.uniform(-1, 1, count)
+    least = min(_LEAST_ERASED, most)
+    area, stretch = generator.uniform(least, most, count), generator.uniform(-1, 1, count)
     inside = torch.ones(count, 1, 1, 1, dtype=torch.bool, device=pictures.device)
     for axis, (edge, ratio) in enumerate(zip(edges, (stretch, -stretch), strict=True)):
         length = np.clip(np.sqrt(area) * np.exp(ratio / 2) * edge, 1, edge)
