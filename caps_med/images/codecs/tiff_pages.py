@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, BinaryIO
@@ -26,6 +26,7 @@ from caps_med.images.codecs.pictures import (
     transparency,
     turned,
 )
+from caps_med.images.codecs.tiff_calibration import Calibration, calibration_of, imagej_fields
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -40,7 +41,7 @@ _PRIVATE = 2**15
 _JPEG = 7
 #: None, CCITT, LZW, JPEG, Deflate, PackBits, Zstandard: what can be decoded within a bound.
 _COMPRESSIONS = frozenset((1, 2, 3, 4, 5, _JPEG, 8, 32946, 32773, 34926, 50000))
-_WHITE_IS_ZERO, _PALETTE, _YCBCR = 0, 3, 6
+_WHITE_IS_ZERO, _BLACK_IS_ZERO, _PALETTE, _YCBCR = 0, 1, 3, 6
 _COLOURS = {0: 1, 1: 1, 2: 3, 3: 1, 4: 1, 6: 3}
 #: Samples of these are channels, whatever their number.
 _PLAIN_LIGHT = (1, 2)
@@ -132,20 +133,38 @@ class Pages:
     def form(self, index: int) -> Form:
         """The form of page `index`, checked."""
         page = self._page(index)
+        calibration, _ = self._calibration(page)
         return Form(
-            page.imagelength, page.imagewidth, page.samplesperpixel, str(page.dtype),
+            page.imagelength, page.imagewidth, page.samplesperpixel,
+            calibration.dtype if calibration else str(page.dtype),
             page.bitspersample, int(page.photometric),
         )  # fmt: skip
 
     def read(self, index: int, kind: Kind) -> MedicalImage:
         """The picture on page `index`; see `caps_med.images.codecs.pictures.decode_picture`."""
-        return _picture(self._page(index), kind)
+        page = self._page(index)
+        calibration, warnings = self._calibration(page)
+        if kind == "labels":  # ids are stored, but for the sign
+            calibration, warnings = calibration if calibration and calibration.signed else None, ()
+        elif calibration:
+            size = np.dtype(calibration.dtype).itemsize
+            self._limits.check_array((page.imagelength, page.imagewidth), size)
+        image = _picture(page, kind, calibration)
+        return replace(image, warnings=image.warnings + warnings)
 
     def read_part(self, index: int, kind: Kind) -> MedicalImage:
         """The picture in part `index` of the first page, like `read`."""
         page = self._parts[index]
         _check_page(page, self._limits)
         return _picture(page, kind)
+
+    def _calibration(self, page: Any) -> tuple[Calibration | None, tuple[str, ...]]:  # noqa: ANN401
+        """See `calibration_of`; ImageJ applies it to grey pages of 8 and 16 bits."""
+        known = page.dtype in (np.uint8, np.uint16, np.int16) and page.bitspersample in (8, 16)
+        grey = page.samplesperpixel == 1 and page.photometric in (_WHITE_IS_ZERO, _BLACK_IS_ZERO)
+        if not (known and grey):
+            return None, ()
+        return calibration_of(imagej_fields(self.description))
 
     def _page(self, index: int) -> Any:  # noqa: ANN401
         page = self._tif.pages[index]
@@ -298,7 +317,9 @@ def _check_segments(page: Any, segment: tuple[int, int]) -> None:  # noqa: ANN40
             jpeg.check_undamaged(tables[:-2] + content[2:] if tables else content)
 
 
-def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
+def _picture(
+    page: Any, kind: Kind, calibration: Calibration | None = None  # noqa: ANN401
+) -> MedicalImage:  # fmt: skip
     """A picture `[C, H, W]`, upright, without transparency; for labels C is 1 or 3."""
     samples = page.asarray(maxworkers=1, squeeze=False)[:, 0]  # [planes, H, W, samples]
     array = np.moveaxis(samples, -1, 1).reshape(page.samplesperpixel, *samples.shape[1:3])
@@ -317,6 +338,8 @@ def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
         palette = (page.colormap >> 8).astype(np.uint8).T
         if kind == "image":
             array = np.moveaxis(palette[array[0]], -1, 0)[: 1 if is_grey(palette) else 3]
+    elif calibration:
+        array = calibration.values(array)
     else:
         array = _levels(array, page, kind)
         if kind == "labels" and page.photometric == _WHITE_IS_ZERO:

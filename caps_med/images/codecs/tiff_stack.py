@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from caps_med.errors import UnsupportedFormat
+from caps_med.images.codecs.tiff_calibration import imagej_fields, real
 from caps_med.images.codecs.tiff_pages import Pages
 from caps_med.images.units import MILLIMETRES
 
@@ -55,9 +56,7 @@ def described(pages: Pages) -> Stack:
         UnsupportedFormat: it describes several images, or planes that the file does not have.
     """
     text = pages.description
-    if text.startswith("ImageJ="):
-        lines = (line.partition("=") for line in text.splitlines())
-        fields = {name.strip(): value.strip() for name, _, value in lines}
+    if fields := imagej_fields(text):
         return _of_imagej(fields, pages)
     if images := _OME_PIXELS.findall(text):
         if len(images) > 1:
@@ -80,7 +79,7 @@ def _of_imagej(fields: Mapping[str, str], pages: Pages) -> Stack:
         for name in ("unit", "yunit", "zunit")
     )
     columns, rows = (1 / pixels if pixels > 0 else 0.0 for pixels in pages.resolution)
-    depth = _real(fields.get("spacing", "1"))  # which ImageJ leaves out if it is 1
+    depth = real(fields.get("spacing", "1"))  # which ImageJ leaves out if it is 1
     spacing = _known(across * columns, down * rows, through * depth)
     stack = Stack(slices, channels, frames, spacing=spacing)
     if pages.count == 1 < stack.planes:
@@ -96,7 +95,7 @@ def _of_imagej(fields: Mapping[str, str], pages: Pages) -> Stack:
 def _of_ome(fields: Mapping[str, str], pages: Pages, parts: Sequence[str]) -> Stack:
     """The stack of one image; `parts` are the attributes of its TiffData."""
     sizes = (
-        _real(fields.get(f"PhysicalSize{axis}"))
+        real(fields.get(f"PhysicalSize{axis}"))
         * MILLIMETRES.get(fields.get(f"PhysicalSize{axis}Unit", "µm").lower(), 0.0)
         for axis in "XYZ"
     )
@@ -157,11 +156,3 @@ def _whole(text: str | None) -> int:
 def _index(text: str | None) -> int:
     """A number of at least 0; the default is 0."""
     return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text) else 0
-
-
-def _real(text: str | None) -> float:
-    try:
-        value = float(text or 0)
-    except ValueError:
-        return 0.0
-    return value if math.isfinite(value) else 0.0

@@ -328,6 +328,77 @@ def test_voxel_sizes_as_imagej_writes_them(lines: str, spacing: tuple[float, ...
     assert read_image(data).spacing == pytest.approx(spacing)
 
 
+def calibrated(stored: Any, lines: str, **options: Any) -> bytes:  # noqa: ANN401
+    """Pages with a calibration as ImageJ writes it."""
+    text = f"ImageJ=1.54f\nimages={len(stored)}\nslices={len(stored)}\n{lines}"
+    return saved(stored, **{"description": text, "photometric": "minisblack", **options})
+
+
+SIGNED = "cf=0\nc0=-32768.0\nc1=1.0\nvunit=Gray Value\n"
+
+
+@pytest.mark.parametrize("dtype", ["<u2", ">u2", "<i2"])
+def test_signed_16_bit_images_of_imagej(dtype: str) -> None:
+    hounsfield = np.arange(-1024, 1024, 32, dtype=np.int16).reshape(2, 4, 8)
+    offset = 0 if "i" in dtype else 32768  # ImageJ adds it when it reads
+    stored = (hounsfield.astype(np.int32) + offset).astype(dtype)
+    data = calibrated(stored, SIGNED, byteorder=dtype[0])
+    read = read_image(data)
+    assert read.array.dtype == np.int16 and read.white is None
+    np.testing.assert_array_equal(read.array[0].T, hounsfield)
+    np.testing.assert_array_equal(read_image(data, index=1).array[0], hounsfield[1])
+    ids = (np.abs(hounsfield) % 3).astype(np.int32)
+    labels = read_image(calibrated((ids + offset).astype(dtype), SIGNED), kind="labels")
+    np.testing.assert_array_equal(labels.array[0].T, ids)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("cf=0\nc0=-1000\nc1=0.5\nvunit=HU\n", (-1000, -950, -872.5)),
+        ("cf=0\nc0=-50\nc1=1\nvunit=HU\nzeroclip=true\n", (0, 50, 205)),
+        ("cf=0\nc0=-1000\nc1=0.5\n", (0, 100, 255)),  # without vunit ImageJ ignores it
+        ("cf=20\nvunit=Gray Value\n", (0, 100, 255)),
+        ("vunit=Gray Value\n", (0, 100, 255)),
+    ],
+)
+def test_linear_calibrations_are_applied(lines: str, expected: tuple[float, ...]) -> None:
+    stored = np.array([[[0, 100, 255]]], np.uint8)
+    read = read_image(calibrated(stored, lines))
+    np.testing.assert_array_equal(read.array.ravel(), expected)
+    assert not read.warnings
+    np.testing.assert_array_equal(
+        read_image(calibrated(stored, lines), kind="labels").array, stored
+    )
+
+
+def test_calibrations_are_of_stored_numbers() -> None:
+    """With white as 0, too: ImageJ's Pixel Inverter."""
+    lines = "cf=0\nc0=255\nc1=-1\nvunit=Inverted Gray Value\n"
+    data = calibrated(np.array([[[0, 100, 255]]], np.uint8), lines, photometric="miniswhite")
+    np.testing.assert_array_equal(read_image(data).array, [[[255, 155, 0]]])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["cf=8\nc0=1\nc1=2", "cf=21", "cf=0\nc0=1\nc1=0", "cf=0\nc0=1e300\nc1=1", "cf=0\nc0=0\nc1=nan"],
+)
+def test_other_calibrations_are_a_warning(lines: str) -> None:
+    stored = np.arange(60, dtype=np.uint16).reshape(3, 4, 5)
+    read = read_image(calibrated(stored, f"{lines}\nvunit=OD\n"))
+    np.testing.assert_array_equal(read.array[0].T, stored)
+    assert sum("ImageJ shows a function" in warning for warning in read.warnings) == 1
+
+
+def test_calibrated_values_are_within_the_bounds() -> None:
+    data = calibrated(np.zeros((2, 8, 8), np.uint8), "cf=0\nc0=0\nc1=0.5\nvunit=OD\n")
+    for index in (None, 0):
+        size = 4 * 64 * (2 if index is None else 1)
+        assert read_image(data, limits=Limits(max_inflated_bytes=size), index=index) is not None
+        with pytest.raises(InputTooLarge, match="max_inflated_bytes"):
+            read_image(data, limits=Limits(max_inflated_bytes=size - 1), index=index)
+
+
 def test_time_points_are_a_stack_and_volumes_in_time_are_refused() -> None:
     frames = np.zeros((3, 4, 5), np.uint8)
     assert read_image(saved(frames, imagej=True, metadata={"axes": "TYX"})).array.shape[3] == 3
