@@ -22,7 +22,8 @@ from caps_med.batch.places import (
 from caps_med.batch.series import header_of
 from caps_med.errors import InvalidInput
 from caps_med.images import CODECS, Kind, names_beside
-from caps_med.images.series import Header, Series, series_of
+from caps_med.images.codecs.dicom_headers import Header
+from caps_med.images.series import Series, series_of
 from caps_med.wording import as_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from caps_med.batch.places import head_of, opened
 from caps_med.images.codecs import dicom_layout
-from caps_med.images.series import Header, header_in
+from caps_med.images.codecs.dicom_headers import Header, header_in
 
 if TYPE_CHECKING:
     from caps_med.batch.places import Place

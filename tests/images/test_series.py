@@ -21,7 +21,8 @@ from pydicom.uid import (
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput
 from caps_med.images import read_image, series
-from caps_med.images.series import header_in, patient_in, series_of_zip
+from caps_med.images.codecs.dicom_headers import header_in, patient_in
+from caps_med.images.series import series_of_zip
 from tests.archives.series import slices
 from tests.images.dicom_files import SERIES, dataset, directory_file, encoded, placed
 from tests.zips import zip_of
@@ -127,7 +128,7 @@ def test_a_zip_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="cut or broken"):
         series_of_zip(b"no zip")
     files = [(str(n), one) for n, one in enumerate(slices())]
-    monkeypatch.setattr(series, "_MOST_BYTES", 200)  # of each
+    monkeypatch.setattr(series, "MOST_BYTES", 200)  # of each
     assert [len(one) for _, one in found(*files)[0]] == [1, 1, 1]
     monkeypatch.setattr(series, "_MOST_FILES", 2)
     with pytest.raises(InputTooLarge, match="more than 2 files: split it"):

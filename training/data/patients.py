@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from caps_med.images.series import patient_in
+from caps_med.images.codecs.dicom_headers import patient_in
 from training.data.cases import FileRef
 from training.data.layouts.naming import visible_files
 

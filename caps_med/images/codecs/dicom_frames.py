@@ -25,6 +25,7 @@ from caps_med.images.codecs import dicom_codestreams as codestreams
 from caps_med.images.codecs import dicom_kinds, dicom_padding, dicom_palette, dicom_stacks
 from caps_med.images.codecs import dicom_layout as layouts
 from caps_med.images.codecs.dicom_geometry import SlicePlane, read_planes
+from caps_med.images.codecs.dicom_headers import Header, header_of_broken
 from caps_med.images.codecs.dicom_parsing import parsing
 from caps_med.images.codecs.dicom_rescale import linear, rescaled
 from caps_med.images.codecs.dicom_stacks import FrameLabels, frame_labels
@@ -189,11 +190,11 @@ def series_of(data: bytes, limits: Limits) -> SeriesLabel | None:
         with parsing(*_ADVICE):
             label = _series(pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS))
     except CapsMedError:
-        return None
+        label = _series(header_of_broken(data))
     return label if label.uid else None
 
 
-def _series(header: FileDataset) -> SeriesLabel:
+def _series(header: FileDataset | Header) -> SeriesLabel:
     uid, modality, description = (
         _one_line(header.get(name))
         for name in ("SeriesInstanceUID", "Modality", "SeriesDescription")

@@ -88,6 +88,11 @@ def recognises(data: bytes) -> bool:
     return data[PREAMBLE : PREAMBLE + 4] == MAGIC or _begins_like_elements(data)
 
 
+def holds_program(data: bytes) -> bool:
+    """Whether the preamble begins like a program."""
+    return data.startswith(_EXECUTABLES)
+
+
 def read_layout(data: bytes, limits: Limits) -> DicomLayout:
     """Walk every element; nothing is decoded.
 
@@ -97,7 +102,7 @@ def read_layout(data: bytes, limits: Limits) -> DicomLayout:
         UnsupportedFormat: the same in a private transfer syntax.
         InputTooLarge: too many elements, or the deflated part is over the bounds.
     """
-    if data.startswith(_EXECUTABLES):
+    if holds_program(data):
         raise InvalidInput(
             "DICOM: the preamble contains a program: do not open the file, and have it checked"
         )

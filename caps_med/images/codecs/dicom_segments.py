@@ -24,6 +24,7 @@ from caps_med.images.codecs import dicom_layout as layouts
 from caps_med.images.codecs.dicom_geometry import check_all_placed, read_planes
 from caps_med.images.codecs.dicom_grid import Grid, grid_of
 from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
+from caps_med.images.codecs.dicom_headers import header_of_broken
 from caps_med.images.codecs.dicom_parsing import parsing
 from caps_med.images.codecs.dicom_seg import SIDES
 from caps_med.images.codecs.dicom_sources import one_value
@@ -83,9 +84,15 @@ def holds_segments(data: bytes, limits: Limits) -> bool:
     """Whether a DICOM file is a SEG.
 
     Raises:
-        CapsMedError: the file is broken.
+        CapsMedError: the file is broken, and may be one.
     """
-    layouts.read_layout(data, limits)
+    try:
+        layouts.read_layout(data, limits)
+    except CapsMedError:
+        broken = str(header_of_broken(data).get("SOPClassUID") or "")
+        if not broken or dicom_kinds.is_segmentation(broken):
+            raise
+        return False
     tags: list[Any] = ["SOPClassUID"]
     with parsing(*_ADVICE):
         header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=tags)

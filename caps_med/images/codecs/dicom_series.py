@@ -28,6 +28,7 @@ from caps_med.errors import (
 from caps_med.images.channels import chosen_volume
 from caps_med.images.codecs import dicom_kinds, dicom_layout, zips
 from caps_med.images.codecs.dicom_frames import Frames, SeriesLabel, describe_frames, series_of
+from caps_med.images.codecs.dicom_headers import header_of_broken
 from caps_med.images.codecs.dicom_volumes import MOST_LISTED, assemble, named
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits, too_large
@@ -260,12 +261,16 @@ def one_segmentation(
         read_segments,
     )
 
-    found = [content for _, content in contents if holds_segments(content, limits)]
-    if series is not None:
-        labels = ((content, series_of(content, limits)) for content in found)
-        found = [content for content, label in labels if label is not None and label.uid == series]
-        if not found:
-            raise InvalidInput(f"{place} contains no DICOM SEG of the series {series}")
+    found = []
+    for name, content in contents:
+        label = None if series is None else series_of(content, limits)
+        if label is not None and label.uid != series:
+            continue
+        with named(name):
+            if holds_segments(content, limits) and (series is None or label is not None):
+                found.append(content)
+    if series is not None and not found:
+        raise InvalidInput(f"{place} contains no DICOM SEG of the series {series}")
     if len(found) > 1:
         raise InvalidInput(
             f"{place} contains several DICOM SEG: name the file of one, or put each in a folder "
@@ -373,7 +378,13 @@ def _found(
         except (UnsupportedFormat, InvalidInput, InputTooLarge) as error:
             if (label := series_of(content, limits)) is None:
                 raise
-            found.refuse(label, error)
+            sop_class = str(header_of_broken(content).get("SOPClassUID") or "")
+            if not dicom_kinds.other_kind(sop_class):
+                found.refuse(label, error)
+            elif kind == "labels" and dicom_kinds.is_segmentation(sop_class) and series is None:
+                raise
+            else:
+                left_out.append((label, error))
         if found.size > most:
             raise _too_large(bound, most)
         if len(found.files) > MAX_FILES:

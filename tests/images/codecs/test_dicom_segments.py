@@ -126,6 +126,41 @@ def test_beside_a_series_it_is_the_label_map(tmp_path: Path) -> None:
             read_image(source, kind="labels", series="1.2")
 
 
+def test_a_cut_file_blocks_what_it_belongs_to(tmp_path: Path) -> None:
+    """Which its beginning says; a file that does not say it blocks all."""
+    content = written(labelled(read_image(series(tmp_path))))
+    wanted, image = read_labels(content).array, read_image(tmp_path).array
+    slice_name, whole = next((path.name, path.read_bytes()) for path in tmp_path.iterdir())
+    of_seg, of_series = (
+        str(pydicom.dcmread(io.BytesIO(one)).SeriesInstanceUID) for one in (content, whole)
+    )
+    (tmp_path / slice_name).write_bytes(whole[:-9])
+    (tmp_path / "seg.dcm").write_bytes(content)
+    files = [(path.name, path.read_bytes()) for path in tmp_path.iterdir()]
+    for source in (tmp_path, zip_of(*files)):
+        for chosen in (None, of_seg):
+            np.testing.assert_array_equal(
+                read_image(source, kind="labels", series=chosen).array, wanted
+            )
+        for chosen in (None, of_series):
+            with pytest.raises(InvalidInput, match="an element reaches past"):
+                read_image(source, series=chosen)
+    (tmp_path / slice_name).write_bytes(whole)
+    (tmp_path / "seg.dcm").write_bytes(content[:-9])
+    np.testing.assert_array_equal(read_image(tmp_path).array, image)
+    for chosen in (None, of_seg):
+        with pytest.raises(InvalidInput, match=r"seg.dcm: DICOM: an element reaches past"):
+            read_image(tmp_path, kind="labels", series=chosen)
+    (tmp_path / "seg.dcm").write_bytes(content)
+    (tmp_path / "another.dcm").write_bytes(content[:-9])  # which of both, nobody knows
+    with pytest.raises(InvalidInput, match=r"another.dcm: DICOM: an element reaches past"):
+        read_labels(tmp_path)
+    (tmp_path / "another.dcm").write_bytes(whole[:300])
+    for kind in ("image", "labels"):
+        with pytest.raises(InvalidInput, match=r"another.dcm: DICOM"):
+            read_image(tmp_path, kind=kind)
+
+
 def of_highdicom(tmp_path: Path, array: Array, kind: str, **more: Any) -> Dataset:  # noqa: ANN401
     """A SEG of an array `[slices, 5, 7, segments]`, or `[slices, 5, 7]` of numbers."""
     count = array.shape[3] if array.ndim == 4 else int(array.max())
