@@ -42,6 +42,8 @@ from caps_med.images.image import Array, MedicalImage
 from caps_med.images.label_codes import LabelCode, Laterality, code_of_name
 from caps_med.images.labels import label_colors, label_palette
 
+#: Segments of one file, beside the background.
+MOST_SEGMENTS = 500
 #: Beside the numbers that scanners give their series.
 _SERIES_NUMBER = 900
 #: The codes of sides of the body (CID 244).
@@ -62,7 +64,7 @@ def segmentation(image: MedicalImage, origin: DicomOrigin, kind: SegType = "bina
             ``labelmap`` with one frame for each slice, whose values are the ids.
 
     Raises:
-        UnsupportedFormat: no DICOM SEG can refer to the slices.
+        UnsupportedFormat: no DICOM SEG can refer to the slices, or there are too many labels.
         InvalidParameter: an unknown kind.
     """
     return saved(segmentation_dataset(image, origin, kind), origin)
@@ -127,10 +129,18 @@ def segment_numbers(image: MedicalImage, kind: SegType) -> dict[int, int]:
     """Id -> segment number, for labels that have a name or occur, except the background.
 
     Binary segments are counted from 1; those of a label map keep their ids.
+
+    Raises:
+        UnsupportedFormat: there are more than `MOST_SEGMENTS`, or an id is too large.
     """
     drawn = image.array.ravel()
     found = np.flatnonzero(np.bincount(drawn)) if drawn.itemsize < 4 else np.unique(drawn)
     ids = sorted({*image.names, *map(int, found)} - {image.background}) or [1]
+    if len(ids) > MOST_SEGMENTS:
+        raise UnsupportedFormat(
+            f"a DICOM SEG of {len(ids)} labels is not written, {MOST_SEGMENTS} are the most: write "
+            "nifti or nrrd instead"
+        )
     if kind == "binary":
         return {label: number for number, label in enumerate(ids, start=1)}
     if ids[-1] > np.iinfo(np.uint16).max or ids[0] == 0:

@@ -26,7 +26,7 @@ from caps_med.images.codecs.dicom_grid import Grid, grid_of
 from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
 from caps_med.images.codecs.dicom_headers import header_of_broken
 from caps_med.images.codecs.dicom_parsing import parsing
-from caps_med.images.codecs.dicom_seg import SIDES
+from caps_med.images.codecs.dicom_seg import MOST_SEGMENTS, SIDES
 from caps_med.images.codecs.dicom_sources import one_value
 from caps_med.images.image import Array, MedicalImage
 from caps_med.images.label_codes import STRUCTURE, Coding, LabelCode
@@ -35,8 +35,6 @@ from caps_med.images.limits import Limits
 
 #: Share of a fractional segment from which a voxel belongs to it.
 THRESHOLD = 0.5
-#: Segments of one file.
-MOST_SEGMENTS = 500
 #: Of a voxel while labels are drawn: its label, and the share of a fractional segment.
 _BYTES = 4
 
@@ -224,7 +222,7 @@ class _Drawing:
 def _segments(header: FileDataset) -> Mapping[int, Dataset]:
     """Segment number -> its description, except for the background."""
     found = header.get("SegmentSequence") or []
-    if len(found) > MOST_SEGMENTS:
+    if sum(one.get("SegmentNumber") != 0 for one in found) > MOST_SEGMENTS:
         raise InputTooLarge(f"DICOM SEG: more than {MOST_SEGMENTS} segments: split it")
     segments = {int(one.SegmentNumber): one for one in found}
     if len(segments) != len(found):

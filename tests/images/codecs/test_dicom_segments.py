@@ -27,7 +27,7 @@ from caps_med.images import (
     read_image,
 )
 from caps_med.images.codecs import dicom_segments
-from caps_med.images.codecs.dicom_seg import segmentation
+from caps_med.images.codecs.dicom_seg import MOST_SEGMENTS, segmentation
 from caps_med.images.dicom_origin import SegType
 from caps_med.images.image import Array
 from tests.images.codecs.test_dicom_seg import frames, labelled, series
@@ -340,6 +340,19 @@ def test_a_label_map_has_one_frame_a_slice() -> None:
 
     with pytest.raises(InvalidInput, match="two frames of a label map lie on one slice"):
         read_labels(broken(repeat, "labelmap"))
+
+
+@pytest.mark.parametrize("kind", ["binary", "labelmap"])
+def test_as_many_segments_are_written_as_are_read(kind: SegType) -> None:
+    """Beside the background, which highdicom adds to label maps."""
+    named = {number: f"part {number}" for number in range(MOST_SEGMENTS + 1)}
+    labels = replace(labelled(read_image(frames())), names=named)
+    found = read_labels(written(labels, kind))
+    assert set(found.names) == set(named) - {0}
+    np.testing.assert_array_equal(found.array[found.array > 0], labels.array[labels.array > 0])
+    more = replace(labels, names={**named, len(named): "one more"})
+    with pytest.raises(UnsupportedFormat, match=r"SEG of 501 labels .* 500 are the most: write n"):
+        written(more, kind)
 
 
 def test_segments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
