@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,7 +50,8 @@ class Bundle:
         try:
             if path.stat().st_size > LARGEST_METADATA:
                 raise InvalidBundle(f"{self.reference}: metadata.json is over {LARGEST_METADATA} B")
-            return BundleMetadata.model_validate_json(path.read_bytes())
+            content = path.read_bytes().removeprefix(codecs.BOM_UTF8)  # as editors on Windows add
+            return BundleMetadata.model_validate_json(content)
         except (OSError, json.JSONDecodeError) as error:
             raise InvalidBundle(f"{self.reference}: metadata.json cannot be read") from error
         except ValidationError as error:
@@ -59,10 +61,9 @@ class Bundle:
                     f"{self.reference}: metadata.json has no section caps_med: it is a MONAI "
                     "bundle of another project, whose network MONAI runs, not caps_med"
                 ) from error
-            where = ".".join(str(part) for part in first["loc"])
-            raise InvalidBundle(
-                f"{self.reference}: metadata.json, {where}: {reason(first)}"
-            ) from error
+            place = ".".join(str(part) for part in first["loc"])  # empty for broken JSON
+            where = f"metadata.json, {place}" if place else "metadata.json"
+            raise InvalidBundle(f"{self.reference}: {where}: {reason(first)}") from error
 
     @property
     def card(self) -> ModelCard:

@@ -150,7 +150,7 @@ def _copy(bundle: Bundle, home: Path, name: str, version: int) -> None:
     target = home / str(version)
     copy_writable(bundle.path, target)
     path = target / "configs" / "metadata.json"
-    metadata = json.loads(path.read_text(encoding="utf-8"))
+    metadata = json.loads(path.read_text(encoding="utf-8-sig"))
     metadata |= {"name": name, "version": f"{version}.0.0"}
     path.write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
     readme = target / "docs" / "README.md"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from caps_med.bundles import ModelRepository, NetworkSpec, weights, write_bundle
+from caps_med.bundles.manage import rename_model
 from caps_med.bundles.repository import default_root
 from caps_med.bundles.weights import sha256
 from caps_med.errors import InvalidBundle, InvalidParameter, ModelNotFound
@@ -282,6 +284,30 @@ def test_broken_metadata_names_the_field(copy: ModelRepository) -> None:
     edit(copy, lambda m: m["caps_med"].update(plane="diagonal"))
     with pytest.raises(InvalidBundle, match=r"metadata.json, caps_med.plane: Input should be"):
         copy.find("tiny-segmentation").load_network()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"{", "Invalid JSON: EOF while parsing"),
+        (b"\xff{}", "Invalid JSON: expected value"),
+        (b"[]", "Input should be an object"),
+    ],
+)
+def test_broken_json_is_said_to_be(copy: ModelRepository, content: bytes, told: str) -> None:
+    bundle = copy.find("tiny-segmentation")
+    (bundle.path / "configs" / "metadata.json").write_bytes(content)
+    with pytest.raises(InvalidBundle, match=rf"tiny-segmentation@1: metadata\.json: {told}"):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_metadata_may_begin_with_a_byte_order_mark(copy: ModelRepository) -> None:
+    """Which editors on Windows add."""
+    card = copy.find("tiny-segmentation").card
+    path = copy.find("tiny-segmentation").path / "configs" / "metadata.json"
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert copy.find("tiny-segmentation").card == card
+    assert rename_model(copy, "tiny-segmentation", "other")[0].card == card
 
 
 def test_weights_outside_the_bundle_are_not_read(copy: ModelRepository) -> None:
