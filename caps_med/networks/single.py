@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic_core import to_json
 
 from caps_med.errors import InvalidParameter, InvalidPlugin
 from caps_med.networks.base import CapsuleNetwork
@@ -64,8 +65,9 @@ def build_from(
     if name not in networks:
         raise InvalidParameter(f"network={name!r}: must be one of {tuple(networks)}")
     network = networks[name]
+    given = to_json(dict(arguments), fallback=repr)
     try:
-        checked = _argument_model(network).validate_python(dict(arguments))
+        checked = _argument_model(network).validate_json(given)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -93,5 +95,6 @@ def _argument_model(network: type[CapsuleNetwork]) -> TypeAdapter[Any]:
                 "one must be named and have a type, to check the values in a model's card"
             )
     fields: dict[str, Any] = {n: (p.annotation, p.default) for n, p in parameters.items()}
-    config = ConfigDict(extra="forbid", strict=False)
+    # strict: other readers of a card take its values as they are; JSON: a list may be a tuple
+    config = ConfigDict(extra="forbid", strict=True)
     return TypeAdapter(create_model(f"{network.__name__}Arguments", __config__=config, **fields))

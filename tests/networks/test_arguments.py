@@ -48,3 +48,23 @@ def test_nothing_is_built_of_no_size(name: str, argument: str, default: object) 
 def test_a_share_is_at_least_0_and_below_1(name: str, value: float) -> None:
     with shapes_only(), pytest.raises(InvalidParameter, match=r"dropout=.*below 1"):
         build_network(name, {"dropout": value})
+
+
+@pytest.mark.parametrize("value", ["2", 2.0, True, [2], object()])
+@pytest.mark.parametrize("argument", ["in_channels", "out_channels"])
+def test_a_number_is_not_given_as_something_else(argument: str, value: object) -> None:
+    """What is not built reads the arguments of a card, too, such as its number of channels."""
+    with pytest.raises(InvalidParameter, match=rf"SegCaps: argument '{argument}'"):
+        build_network("SegCaps", {argument: value})
+
+
+@pytest.mark.parametrize("value", [1, "yes", "true"])
+def test_a_truth_value_is_not_given_as_something_else(value: object) -> None:
+    with pytest.raises(InvalidParameter, match="SegCaps: argument 'capsules'"):
+        build_network("SegCaps", {"capsules": value})
+
+
+@pytest.mark.parametrize("several", [(28, 28), [28, 28]])
+def test_several_numbers_are_a_list_or_a_tuple(several: object) -> None:
+    with shapes_only():
+        assert build_network("CapsNet", {"image_size": several}).image_size == (28, 28)
