@@ -30,7 +30,7 @@ from caps_med.images.labels import as_labels, smallest_unsigned
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import to_uint8
 from caps_med.images.objects import from_object, is_dataset, is_pair
-from caps_med.images.reading import file_content
+from caps_med.images.reading import file_content, readable
 
 _LARGEST = float(np.finfo(np.float32).max)
 _GZIP_LEVEL = 6
@@ -88,6 +88,7 @@ def read_image(
     return as_labels(image) if kind == "labels" else image
 
 
+@readable()
 def _read(
     source: ImageSource, kind: Kind, limits: Limits, index: int | None, series: str | None
 ) -> MedicalImage:
@@ -153,6 +154,7 @@ def read_channels(
     return stack_channels(images, [_called(*each) for each in enumerate(sources, start=1)])
 
 
+@readable()
 def channels_listed(source: ImageSource) -> int:
     """How many images a list gives as channels of one; 1 for anything else, such as a series.
 
@@ -250,6 +252,7 @@ def _dicom_files(sources: Sequence[ImageSource]) -> list[Path]:
     return files
 
 
+@readable()
 def count_pictures(source: str | PathLike[str] | bytes, *, limits: Limits = DEFAULT_LIMITS) -> int:
     """The number of pictures that `read_image` can select by `index`: 1 unless it is a stack.
 
@@ -407,14 +410,27 @@ def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:
     Raises:
         UnsupportedFormat: the suffix is unknown, or its format cannot hold this image.
         InvalidInput: the format cannot hold these values.
-        InvalidParameter: its folder does not exist.
+        InvalidParameter: its folder does not exist, it is a folder, or no file can have this name.
     """
     path = Path(path)
     codec = codec_of_path(path)
-    if not path.parent.is_dir():
-        raise InvalidParameter(f"{path}: there is no folder {path.parent}; create it first")
+    _check_place(path)
     data = encode_image(image, codec.name, compress=path.name.lower().endswith(".gz"))
     write_whole(path, data)
+
+
+def _check_place(path: Path) -> None:
+    """Raise `InvalidParameter` if no file can be written to this path."""
+    try:
+        in_folder, is_folder = path.parent.is_dir(), path.is_dir()
+    except OSError as error:
+        raise InvalidParameter(f"cannot write {path}: {error.strerror}") from error
+    if "\0" in str(path):
+        raise InvalidParameter(f"cannot write {str(path)!r}: no file can have such a name")
+    if not in_folder:
+        raise InvalidParameter(f"{path}: there is no folder {path.parent}; create it first")
+    if is_folder:
+        raise InvalidParameter(f"{path} is a folder: give the name of a file")
 
 
 def _file_start(path: Path) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +26,17 @@ def read_at_most(file: IO[bytes], most: int) -> bytes:
             break
         pieces.append(more)
     return b"".join(pieces)
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Turn the system's errors about files, such as too long a name, into this library's error."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot read {error.filename or 'the image'}: {error.strerror}"
+        ) from error
 
 
 def file_content(path: Path, limits: Limits, called: str | None = None) -> bytes:

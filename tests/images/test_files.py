@@ -145,3 +145,24 @@ def test_a_colour_picture_is_no_label_map_unless_grey() -> None:
 def test_a_file_in_a_folder_that_is_not_there_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidParameter, match=r"a\.png: there is no folder .*; create it first"):
         write_image(picture("uint8"), tmp_path / "nowhere" / "a.png")
+
+
+@pytest.mark.parametrize("name", ["a" * 300 + ".png", "a\0.png"])
+def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for read in (read_image, count_pictures):
+        with pytest.raises(InvalidInput, match="cannot read"):
+            read(path)
+    with pytest.raises(InvalidInput, match="cannot read"):
+        read_image([path, path])
+    with pytest.raises(InvalidParameter, match="cannot write"):
+        picture("uint8").save(path)
+    with pytest.raises(InvalidParameter, match=r"cannot write|there is no folder"):
+        picture("uint8").save(path / "a.png")
+
+
+def test_an_image_is_not_written_over_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(InvalidParameter, match=r"a\.png is a folder: give the name of a file"):
+        picture("uint8").save(tmp_path / "a.png")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
