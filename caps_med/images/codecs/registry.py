@@ -26,10 +26,17 @@ def codec_of_name(name: str) -> Codec:
 
 
 def names_beside(name: str) -> tuple[str, ...]:
-    """The files that belong to an image file, if they exist: `x.raw` and `x.zraw` to `x.mhd`."""
+    """The files that belong to an image file, if they exist: `x.raw` and `x.zraw` to `x.mhd`.
+
+    Of a suffix in capitals theirs are looked for in capitals, then in lower case.
+    """
     beside = chain(*(codec.beside.items() for codec in CODECS.values()))
-    found = ((suffix, ends) for suffix, ends in beside if name.lower().endswith(suffix))
-    return tuple(name[: -len(suffix)] + end for suffix, ends in found for end in ends)
+    found = [(suffix, ends) for suffix, ends in beside if name.lower().endswith(suffix)]
+    return tuple(
+        name[: -len(suffix)] + end
+        for suffix, ends in found
+        for end in (*(map(str.upper, ends) if name.endswith(suffix.upper()) else ()), *ends)
+    )
 
 
 def codec_of_content(data: bytes) -> Codec:

@@ -427,6 +427,17 @@ def test_pairs_of_files(tmp_path: Path, kind: Any, order: str, end: str) -> None
             np.testing.assert_array_equal(again.affine, read.affine)
 
 
+@pytest.mark.parametrize("end", [".IMG", ".IMG.GZ", ".img"])
+def test_names_of_pairs_may_be_in_capitals(tmp_path: Path, end: str) -> None:
+    header, voxels = nifti(magic=b"ni1", vox_offset=0)[:348], VOXELS.tobytes(order="F")
+    header_file, voxels_file = tmp_path / "X.HDR", tmp_path / f"X{end}"
+    header_file.write_bytes(header)
+    voxels_file.write_bytes(gzip.compress(voxels) if end.endswith("GZ") else voxels)
+    zipped = zip_of(*((path.name, path.read_bytes()) for path in (header_file, voxels_file)))
+    for source in (header_file, zipped):
+        np.testing.assert_array_equal(read_image(source).array[0], VOXELS)
+
+
 def test_voxels_of_a_pair_may_begin_anywhere_and_are_bounded(tmp_path: Path) -> None:
     header, voxels = nifti(magic=b"ni1", vox_offset=16)[:348], VOXELS.tobytes(order="F")
     path, beside = tmp_path / "x.hdr", tmp_path / "x.img"
