@@ -38,6 +38,8 @@ _FIELDS = frozenset(
     ("type", "dimension", "sizes", "kinds", "encoding", "endian", "space", "space directions",
      "space origin", "space units", "spacings", "units")
 )  # fmt: skip
+#: Of lines and bytes before the voxels.
+_SKIPS = ("line skip", "lineskip", "byte skip", "byteskip")
 #: pynrrd has such a table, but not for others to use.
 _DTYPES = {
     dtype: names.split(", ")
@@ -197,8 +199,7 @@ def _header(data: bytes) -> tuple[Mapping[str, Any], int, dict[int, str]]:
     # pynrrd mixes key/value pairs with fields, and parses fields that do not matter here
     lines = [line for line in lines if not line.startswith("#") and ":=" not in line]
     fields = [(name.strip().lower(), value) for name, _, value in map(_parted, lines)]
-    given = {name for name, _ in fields}
-    if given & {"line skip", "lineskip", "byte skip", "byteskip"}:
+    if any(name in _SKIPS and value.strip() != "0" for name, value in fields):
         raise UnsupportedFormat("NRRD: line skip and byte skip are not read: save it again")
     if not all(_WHOLE.fullmatch(value) for name, value in fields if name == "sizes"):
         raise InvalidInput("NRRD: sizes must be whole numbers")  # pynrrd would cut 2.5 to 2

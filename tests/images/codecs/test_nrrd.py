@@ -292,6 +292,7 @@ def test_lengths_are_in_the_units_that_the_header_names(
         ({"encoding": "bzip2"}, UnsupportedFormat, "raw or gzip"),
         ({"encoding": "ascii", "type": "short"}, UnsupportedFormat, "raw or gzip"),
         ({"byte_skip": "-1"}, UnsupportedFormat, "byte skip"),
+        ({"line_skip": "1"}, UnsupportedFormat, "line skip"),
         ({"sizes": "2 3"}, InvalidInput, "describes 6 bytes, the file has 4"),
         ({"sizes": None}, InvalidInput, "the field sizes is missing"),
         ({"dimension": "4", "sizes": "1 2 1 2"}, UnsupportedFormat, "one volume is read"),
@@ -334,6 +335,12 @@ def test_headers_that_cannot_be(
 ) -> None:
     with pytest.raises(error, match=message):
         read_image(by_hand(**fields))
+
+
+def test_nothing_may_be_skipped() -> None:
+    voxels = bytes(range(4))
+    read = read_image(by_hand("line skip: 0", "byteskip: 0 ", voxels=voxels))
+    np.testing.assert_array_equal(read.array, read_image(by_hand(voxels=voxels)).array)
 
 
 @pytest.mark.parametrize(
