@@ -37,6 +37,7 @@ class Features:
         layers: layer name -> `[J, A, H, W]`; H and W are the slice's over the layer's stride,
             rounded up.
         provenance: model, version and preprocessing.
+        size: rows and columns of the slice at the network's spacing.
         classes: names of the capsule types of the last layer, if they are classes and it is
             among the layers.
         warnings: assumptions about the image or label map, and differences from those of the
@@ -45,6 +46,7 @@ class Features:
 
     layers: Mapping[str, FloatArray]
     provenance: AnswerProvenance
+    size: tuple[int, int]
     classes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -148,7 +150,8 @@ class FeatureExplorer:
             for info in self.network.layers
             if layer in (None, info.name)
         }
-        return Features(layers, self.provenance)
+        rows, columns = slices.shape[2:]
+        return Features(layers, self.provenance, (rows, columns))
 
     def _of_slice(self, capsules: Tensor, at: int, sizes: torch.Size, stride: int) -> FloatArray:
         """`[J, A, H, W]` of one slice, without padding."""

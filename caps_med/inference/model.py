@@ -454,7 +454,8 @@ class Model:
             row, column: in the slice at the network's spacing.
 
         Raises:
-            LayerNotFound: no such layer. InvalidParameter: no such slice or pixel.
+            LayerNotFound: no such layer. InvalidParameter: no such slice or pixel, or the layer has
+                no capsules there.
         """
         self.check_layer(layer)
         read = self.read(source, self.reads)

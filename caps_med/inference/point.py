@@ -89,15 +89,18 @@ class InputRecorder:
             depth: the slice, for a 3-D network.
 
         Raises:
-            InvalidParameter: the pixel is outside the slice.
+            InvalidParameter: the pixel is outside the slice, or the layer has no capsules there.
         """
         info, capsules = self._infos[self.layer], features.layers[self.layer]
-        r, c = row // info.stride, column // info.stride
-        if min(row, column) < 0 or r >= capsules.shape[2] or c >= capsules.shape[3]:
-            size = tuple(s * info.stride for s in capsules.shape[2:])
+        # convolutions without padding have fewer positions
+        covered = [n * info.stride for n in capsules.shape[2:]]
+        rows, columns = map(min, features.size, covered)
+        if not (0 <= row < rows and 0 <= column < columns):
             raise InvalidParameter(
-                f"row={row}, column={column}: must lie in the slice, which has {size} pixels"
+                f"row={row}, column={column}: must be 0 to {rows - 1} and 0 to {columns - 1}, "
+                f"which {self.layer} covers of this slice"
             )
+        r, c = row // info.stride, column // info.stride
         found: NDArray[np.float32] | None
         if isinstance(self._module, ROUTED_WHOLE):
             with torch.inference_mode():

@@ -118,6 +118,14 @@ def test_couplings_of_a_primary_capsule_add_up_to_one_over_the_classes(repositor
     assert other.couplings is not None and not np.allclose(found.couplings, other.couplings)
 
 
+def test_a_point_beyond_the_positions_of_a_layer_without_padding(repository: Path) -> None:
+    model = caps_med.load_model("tiny-capsnet", repository)
+    rows, columns = (2 * n for n in model.features(picture()).layers["primarycaps"].shape[2:])
+    wanted = f"0 to {rows - 1} and 0 to {columns - 1}, which primarycaps covers"
+    with pytest.raises(InvalidParameter, match=wanted):
+        model.point(picture(), "primarycaps", rows, 0)
+
+
 def test_several_classes_may_be_present_or_none(repository: Path) -> None:
     found = caps_med.load_model("tiny-findings", repository).classify(picture())
     assert not found.exclusive

@@ -249,7 +249,7 @@ def test_couplings_of_normalized_votes_are_those_of_the_whole_map() -> None:
             whole = couplings(module.votes(given[0]), module.bias, module.routing)
         arrays = {name: capsules[0].numpy() for name, capsules in found.items()}
         provenance = AnswerProvenance("segcaps", 1, "0" * 64, "none")
-        point = recorder.point(Features(arrays, provenance), 12, 50, None)
+        point = recorder.point(Features(arrays, provenance, (48, 64)), 12, 50, None)
         assert point.couplings is not None
         wanted = whole[0, : layer.types, :, 12 // above.stride, 50 // above.stride]
         np.testing.assert_allclose(point.couplings, wanted, atol=1e-5)
@@ -259,6 +259,12 @@ def test_a_point_outside(models: Path, image: MedicalImage) -> None:
     model = load_model("tiny-segmentation", models)
     with pytest.raises(InvalidParameter, match="row=-1"):
         model.point(image, "seg_caps", -1, 0)
+    deep = max(model.layers, key=lambda info: info.stride)
+    for row, column in ((21, 0), (0, 30)):  # the network sees 24 x 32 pixels of 21 x 30
+        with pytest.raises(
+            InvalidParameter, match=f"row={row}.*0 to 20 and 0 to 29, which {deep.name}"
+        ):
+            model.point(image, deep.name, row, column)
     with pytest.raises(LayerNotFound, match="no layer"):
         model.point(image, "nowhere", 0, 0)
 
