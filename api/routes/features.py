@@ -110,7 +110,7 @@ def encode(found: Features, form: str) -> Response:
         "capsules" if form == "png" else "features",
         found.provenance,
         warnings=found.warnings,
-        numbers=lambda: {"layers": found.statistics()},
+        numbers=lambda: {"layers": found.statistics(), "size": list(found.size)},
         picture=found.contact_sheet,
         arrays=found.arrays,
     )

@@ -331,6 +331,7 @@ def test_features_are_exactly_the_librarys(client: TestClient, models: Path, vol
     assert read_image(sheet.content).array.shape[0] == 3
     numbers = client.post(FEATURES, files={"image": volume}, params={"format": "json"}).json()
     assert numbers["layers"]["seg_caps"]["types"] == 3
+    assert numbers["size"] == list(wanted.size)
     one = client.post(FEATURES, files={"image": volume}, data={"layer": "seg_caps"})
     with np.load(io.BytesIO(one.content)) as arrays:
         assert sorted(arrays) == ["lengths/seg_caps", "seg_caps"]

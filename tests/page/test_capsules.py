@@ -104,6 +104,25 @@ def test_one_point(opened: Callable[..., Page]) -> None:
     expect(looked.locator("#capsules .warnings")).to_contain_text("The image is unlike those")
 
 
+def test_one_point_of_a_network_whose_first_layer_has_a_stride(opened: Callable[..., Page]) -> None:
+    page = opened("capsules")
+    page.locator("#capsules select.model").select_option("brain-tissue")
+    page.locator("#capsules .drop input").set_input_files(samples.T1)
+    expect(page.locator("#capsules .inside")).to_be_visible()
+    model = caps_med.load_model("brain-tissue")
+    height, width = model.features(samples.T1, "classes").size
+    row, column = 100, 70
+    canvas = page.locator("#capsules .pick")
+    box = canvas.bounding_box()
+    assert box is not None
+    x, y = (column + 0.5) * box["width"] / width, (row + 0.5) * box["height"] / height
+    canvas.click(position={"x": x, "y": y})
+    expect(page.locator("#capsules .spot")).to_have_text(f"classes at row {row}, column {column}")
+    lengths = np.linalg.norm(model.point(samples.T1, "classes", row, column).pose, axis=1)
+    for shown, length in zip(page.locator("#capsules .pose").all(), lengths, strict=True):
+        expect(shown).to_contain_text(f"length {length:.3f}")
+
+
 def test_the_capsules_are_those_of_the_model_that_answered(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     sample(page, "segment", "Axons")
