@@ -129,6 +129,18 @@ def target_of(to: str | None, given: Given) -> Archive | None:
     return _archive(to.removeprefix(_OTHER))
 
 
+def names_study(source: str | None) -> bool:
+    """Whether ``--from`` names a study, of which each series is segmented.
+
+    Raises:
+        InvalidParameter: it is not a reference.
+    """
+    from caps_med.archives import SeriesReference
+    from caps_med.archives.reference import parse_reference
+
+    return source is not None and not isinstance(parse_reference(source), SeriesReference)
+
+
 def _series_of(source: str) -> list[SeriesReference]:
     """The series named by ``--from``; for a study, all those that hold pictures.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -157,7 +157,8 @@ def segment(
     .nii.gz file for a volume, or a .png file, in which 255 stands for 1, for a picture.
 
     With --from, the input is a series of a DICOMweb archive, or each image series of a study; --to
-    stores the segmentation in the archive.
+    stores the segmentation in the archive. The --json of a study is a list, with the input and the
+    error, if any, of each series.
 
     With --input, cases.csv and cases.json in --out list the measures of each image. Files, or
     series of a study, that cannot be segmented are listed at the end, and the exit status is 1.
@@ -211,7 +212,7 @@ def segment(
         )
         wanted = _Wanted(
             file, probabilities, method, computed, tta, maps, overwrite, as_json, objects, series,
-            volume,
+            volume, archived.names_study(source),
         )  # fmt: skip
         targets = _check_places(given, to, wanted)
         _segment_each(caps_med.load_model(model, models), given, targets, wanted)
@@ -219,7 +220,11 @@ def segment(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What to do with an answer: the options of the command."""
+    """What to do with an answer: the options of the command.
+
+    Attributes:
+        study: whether a study is named, whose JSON is a list.
+    """
 
     out: Path | None
     probabilities: bool
@@ -232,6 +237,7 @@ class _Wanted:
     objects: DicomBeside
     series: str | None
     volume: int | None
+    study: bool
 
 
 def _check_places(
@@ -283,15 +289,20 @@ def _segment_each(
         typer.Exit: one of several cannot be segmented (status 1).
     """
     failed: list[str] = []
+    listed: list[dict[str, Any]] = []
     try:
         for one, target in zip(given, targets, strict=True):
             try:
-                _segment_one(model, one, target, wanted)
+                numbers = _segment_one(model, one, target, wanted)
+                listed.append({"input": str(one), "error": None, **numbers})
             except CapsMedError as error:
                 if len(given) == 1 or isinstance(error, ArchiveDenied | ArchiveUnavailable):
                     raise
                 failed.append(f"{one}: {error}")
+                listed.append({"input": str(one), "error": str(error)})
     finally:
+        if wanted.as_json and listed:
+            say_json(listed if wanted.study else numbers)
         for text in failed:
             say(f"failed: {text}", errors)
     if failed:
@@ -300,8 +311,8 @@ def _segment_each(
 
 def _segment_one(
     model: Model, given: archived.Given, target: Archive | None, wanted: _Wanted
-) -> None:
-    """Segment an image, write and store the answer, and show its measures."""
+) -> dict[str, Any]:
+    """Segment an image, write and store the answer, and show its measures; returns its numbers."""
     from caps_med.inference.uncertainty_maps import PROBABILITIES
 
     image = archived.read(model, given, wanted.series, wanted.volume)
@@ -328,12 +339,11 @@ def _segment_one(
         result.map_of(name).save(path)
     say_input(model.bundle)
     say_warnings(result.warnings)
-    if wanted.as_json:
-        say_json(result.numbers())
-        return
-    console.print(measures_table(result))
-    say(_uncertainty_line(result))
-    say(f"{model.bundle.reference} -> {', '.join(places)}")
+    if not wanted.as_json:
+        console.print(measures_table(result))
+        say(_uncertainty_line(result))
+        say(f"{model.bundle.reference} -> {', '.join(places)}")
+    return result.numbers()
 
 
 def _check_answer(

@@ -126,6 +126,9 @@ def test_all_image_series_of_a_study(
     for _ in range(2):  # what the first left there is no image, and is what the second stores
         assert call(monkeypatch, models, command, "--to", "dicomweb", "--json") == 0
         assert len(stored_series(filled)) == 2
+        found = json.loads(capsys.readouterr().out)
+        assert {one["input"] for one in found} == {SOURCE, f"{SOURCE.removesuffix(SERIES)}{OTHER}"}
+        assert all(one["volumes"] and one["error"] is None for one in found)
 
 
 def test_identifiers_whose_components_begin_with_zeros(
@@ -160,6 +163,10 @@ def test_series_of_a_study_that_cannot_be_segmented_do_not_stop_the_others(
     assert f"failed: {study}/series/{localizer}: DICOM: 2 volumes" in said
     assert said.count("failed:") == 1
     assert len(stored_series(filled)) == 2
+    assert call(monkeypatch, models, f"{command} --json") == 1
+    found = {one["input"]: one for one in json.loads(capsys.readouterr().out)}
+    assert len(found) == 3
+    assert "DICOM: 2 volumes" in found[f"{study}/series/{localizer}"]["error"]
 
 
 def test_an_archive_that_does_not_answer_hides_no_series_that_failed_before(
