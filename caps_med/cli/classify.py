@@ -25,7 +25,7 @@ from caps_med.cli.options import (
     say_json,
     say_warnings,
 )
-from caps_med.cli.output import check_folder_of, check_free
+from caps_med.cli.output import check_folder_of, check_free, check_no_input
 from caps_med.cli.tables import print_table
 from caps_med.drafts import write_whole
 from caps_med.errors import InvalidParameter
@@ -81,6 +81,7 @@ def classify(
         if file.suffix.lower() != ".json":
             raise InvalidParameter(f"--out {out}: must be a .json file, such as answer.json")
         check_folder_of(file)
+        check_no_input(file, archived.files_of(given))
         check_free([file], overwrite)
     loaded = caps_med.load_model(model, models)
     found = loaded.classify(archived.read(loaded, given, series, volume), slice)

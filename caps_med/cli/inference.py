@@ -25,7 +25,7 @@ from caps_med.cli.options import (
     say_input,
     say_warnings,
 )
-from caps_med.cli.output import check_file, check_free, check_picture
+from caps_med.cli.output import check_file, check_free, check_no_input, check_picture
 from caps_med.cli.progress import progress_bar
 from caps_med.cli.segment import segment
 from caps_med.cli.synthesize import synthesize
@@ -98,6 +98,8 @@ def interpolate(
     channels = loaded.synthesizer.network.image_channels
     suffix = CODECS[writable_format(shown, "image", channels)].suffixes[0]
     files = [out / f"image{step:02d}{suffix}" for step in range(steps)]
+    for file in [] if picture else files:
+        check_no_input(file, [labels])
     check_free([] if picture else files, overwrite)
     with progress_bar(f"interpolating {labels.name}") as progress:
         images = loaded.interpolate(source, seed, to_seed, steps, slice, progress=progress)
@@ -225,7 +227,10 @@ def features(
             f"--out {out}: must be a .npz file, or a folder whose name has no suffix"
         )
     else:
-        check_free([target / name for name in FOLDER_FILES], overwrite)
+        written = [target / name for name in FOLDER_FILES]
+        for file in written:
+            check_no_input(file, archived.files_of(given))
+        check_free(written, overwrite)
     loaded = caps_med.load_model(model, models)
     if isinstance(given, list):
         image = loaded.read(given, loaded.reads, index=volume, series=series)

@@ -29,9 +29,39 @@ def check_file(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
 
     codec_of_path(out)
     check_folder_of(out)
-    if out.exists() and any(source.exists() and out.samefile(source) for source in sources):
-        raise InvalidParameter(f"--out {out}: this is the input itself; name another file")
+    check_no_input(out, sources)
     check_free([out], overwrite)
+
+
+def check_no_input(file: Path, sources: Iterable[Path], option: str = "--out") -> None:
+    """Check that a file to be written is not an input, even if it may be overwritten.
+
+    Args:
+        sources: the inputs: files, or folders of DICOM series.
+
+    Raises:
+        InvalidParameter: it is.
+    """
+    if file.exists() and any(_is_read(file, source) for source in sources):
+        raise InvalidParameter(f"{option} {file}: this is the input itself; name another file")
+
+
+def _is_read(file: Path, source: Path) -> bool:
+    from caps_med.images import names_beside
+
+    if source.is_dir():
+        return file.resolve().is_relative_to(source.resolve()) and _is_slice(file)
+    files = (source, *map(source.with_name, names_beside(source.name)))
+    return any(one.exists() and file.samefile(one) for one in files)
+
+
+def _is_slice(file: Path) -> bool:
+    """Whether a file is a DICOM image, and not, for example, the DICOM SEG of an earlier answer."""
+    from caps_med.batch.series import header_of
+    from caps_med.images.series import series_of
+
+    header = header_of(file)
+    return header is not None and bool(series_of([(file, header)], "image")[0])
 
 
 def check_folder_of(out: Path, option: str = "--out") -> None:

@@ -29,7 +29,13 @@ from caps_med.cli.options import (
     say_json,
     say_warnings,
 )
-from caps_med.cli.output import check_file, check_folder_of, check_format, check_free
+from caps_med.cli.output import (
+    check_file,
+    check_folder_of,
+    check_format,
+    check_free,
+    check_no_input,
+)
 from caps_med.cli.progress import progress_bar
 from caps_med.drafts import write_whole
 from caps_med.errors import ArchiveDenied, ArchiveUnavailable, CapsMedError, InvalidParameter
@@ -183,7 +189,10 @@ def segment(
     objects.check(
         file, overwrite, batch=bool(inputs), labels=not probabilities, stored=to is not None
     )
-    with _label_file(label_file, file, model, models, overwrite or resume):
+    if label_file is not None:
+        given_files = [*(files or ()), *map(Path, inputs or ())]
+        _check_label_file(label_file, [file, report, preview], given_files, overwrite or resume)
+    with _label_file(label_file, model, models):
         if inputs:
             from caps_med.batch import SegmentFiles
 
@@ -262,6 +271,8 @@ def _check_places(
                 f"{option} {file}: the study has {len(given)} image series, but one file holds one "
                 "result; name a series in --from, or store all results with --to alone"
             )
+        if file is not None:
+            check_no_input(file, archived.files_of(given[0]), option)
     if wanted.out is not None:
         check_file(wanted.out, archived.files_of(given[0]), wanted.overwrite)
     elif wanted.maps:
@@ -316,7 +327,7 @@ def _segment_one(
     from caps_med.inference.uncertainty_maps import PROBABILITIES
 
     image = archived.read(model, given, wanted.series, wanted.volume)
-    beside = _check_answer(model, image, target, wanted)
+    beside = _check_answer(model, image, given, target, wanted)
     with progress_bar(f"segmenting {archived.name_of(given)}") as progress:
         result = model.segment(
             image,
@@ -347,7 +358,11 @@ def _segment_one(
 
 
 def _check_answer(
-    model: Model, image: MedicalImage, target: Archive | None, wanted: _Wanted
+    model: Model,
+    image: MedicalImage,
+    given: archived.Given,
+    target: Archive | None,
+    wanted: _Wanted,
 ) -> dict[MapName, Path]:
     """Check, before any work, that the answer can be stored; returns the files of its maps.
 
@@ -367,6 +382,8 @@ def _check_answer(
     else:
         check_format(out, image, "labels", 1)
     beside = {name: _beside(out, name, image) for name in wanted.maps}
+    for name, path in beside.items():
+        check_no_input(path, archived.files_of(given), f"--{name}")
     check_free(beside.values(), wanted.overwrite)
     return beside
 
@@ -403,22 +420,40 @@ def _uncertainty_line(result: Segmentation) -> str:
     return ", ".join(f"{titles[name]} {value:.3f}" for name, value in found if value is not None)
 
 
-@contextmanager
-def _label_file(
-    path: Path | None, out: Path | None, model: str, models: Path | None, overwrite: bool
-) -> Iterator[None]:
-    """Write the names and colours of the labels when the block ends, unless it raised an error.
+def _check_label_file(
+    path: Path, others: Sequence[Path | None], sources: Sequence[Path], overwrite: bool
+) -> None:
+    """Check, before any work, that the file for the names of the labels can be written.
+
+    Args:
+        others: the other files to be written.
+        sources: files, folders and patterns of the inputs.
 
     Raises:
-        InvalidParameter: the file cannot be written, or is that of the label map.
+        InvalidParameter: it cannot, is one of the others, or is an image.
     """
+    from caps_med.batch.cases import split_suffix
+    from caps_med.batch.series import is_dicom
+
+    if path in others:
+        raise InvalidParameter(
+            "--label-file, --out, --report and --preview: must be different files"
+        )
+    check_folder_of(path, "--label-file")
+    check_no_input(path, sources, "--label-file")
+    if split_suffix(path.name)[1] or is_dicom(path):  # of a folder or pattern it may be an input
+        raise InvalidParameter(
+            f"--label-file {path}: this is an image; name a text file such as labels.txt"
+        )
+    check_free([path], overwrite)
+
+
+@contextmanager
+def _label_file(path: Path | None, model: str, models: Path | None) -> Iterator[None]:
+    """Write the names and colours of the labels when the block ends, unless it raised an error."""
     if path is None:
         yield
         return
-    if path == out:
-        raise InvalidParameter("--out and --label-file: must be different files")
-    check_folder_of(path, "--label-file")
-    check_free([path], overwrite)
     try:
         yield
     except typer.Exit as ended:

@@ -30,11 +30,13 @@ from caps_med.cli import progress as cli_progress
 from caps_med.cli.group import PlainGroup
 from caps_med.cli.options import print_what_the_terminal_lacks, say
 from caps_med.cli.segment import measures_table
+from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import MAP_NAMES, Model
 from caps_med.inference.strip import strip
 from caps_med.plugins import add_plugins
 from caps_med.wording import measure_text
+from tests.archives.series import slices
 from tests.conftest import BUILT_IN_NAMES
 from tests.images.dicom_files import ECHOES, IDENTITY, zipped_series, zipped_study
 
@@ -626,6 +628,64 @@ def test_the_input_is_never_written_over_by_one_of_several_seeds(
                  "--count", "2", "--models", models)  # fmt: skip
     assert "this is the input itself; name another file" in answer.stderr
     assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "told"),
+    [
+        ("x.nii.gz", ("segment", "--out", "o.nii.gz", "--label-file", "x.nii.gz"), "--label-file"),
+        ("x_entropy.nii.gz", ("segment", "--out", "x.nii.gz", "--entropy"), "--entropy"),
+        ("capsules.png", ("features", "--out", "."), "--out"),
+        ("image01.nii.gz", ("interpolate", "--out", "."), "--out"),
+        ("x.json", ("classify", "--out", "x.json"), "--out"),
+    ],
+)
+def test_the_input_is_never_written_over_by_another_file(
+    models: Path, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str,
+    arguments: tuple[str, ...], told: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    name = "synthesis" if arguments[0] == "interpolate" else "segmentation"
+    if name == "synthesis":
+        array = np.zeros((1, 20, 28, 3), np.uint8)
+        MedicalImage(array, np.eye(4), format="nifti", kind="labels").save(image)
+    before = image.rename(source).read_bytes()
+    given = (source, "--model", f"tiny-{name}", "--models", models, "--overwrite")
+    with pytest.raises(InvalidParameter, match=f"{told} {source}: this is the input itself"):
+        call(*arguments, *given)
+    assert Path(source).read_bytes() == before and list(tmp_path.iterdir()) == [tmp_path / source]
+
+
+@pytest.mark.parametrize("option", ["--out", "--report", "--preview"])
+def test_a_slice_of_the_series_is_never_written_over(
+    models: Path, tmp_path: Path, option: str
+) -> None:
+    folder, out = tmp_path / "series", tmp_path / "seg.dcm"
+    folder.mkdir()
+    for number, content in enumerate(slices()):
+        (folder / f"{number}.dcm").write_bytes(content)
+    given = ("segment", folder, "--model", "tiny-segmentation", "--models", models, "--overwrite")
+    first = folder / "0.dcm"
+    with pytest.raises(InvalidParameter, match=f"{option} .*: this is the input itself"):
+        call(*given, *(() if option == "--out" else ("--out", out)), option, first)
+    assert first.read_bytes() == slices()[0]
+    for _ in range(2):  # the answer may replace an earlier one in the same folder
+        call(*given, "--out", folder / "seg.dcm", "--report", folder / "report.dcm")
+
+
+def test_the_images_of_a_folder_are_never_written_over(
+    models: Path, image: Path, tmp_path: Path
+) -> None:
+    listed = tmp_path / "list.txt"
+    listed.write_text(image.name)
+    given = ("segment", "--model", "tiny-segmentation", "--models", models, "--overwrite")
+    before = image.read_bytes()
+    for source in (listed, tmp_path, tmp_path / "*.nii.gz"):
+        with pytest.raises(InvalidParameter, match="this is an image; name a text file"):
+            call(*given, "-i", source, "--out", tmp_path / "out", "--label-file", image)
+    with pytest.raises(InvalidParameter, match=r"list.txt: this is the input itself"):
+        call(*given, "-i", listed, "--out", tmp_path / "out", "--label-file", listed)
+    assert image.read_bytes() == before and listed.read_text() == image.name
 
 
 @pytest.mark.parametrize(
