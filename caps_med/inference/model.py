@@ -629,8 +629,10 @@ def known_device(device: str | torch.device | None = None) -> torch.device:
     if not named:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=named).device
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        found = torch.empty(0, device=named)
+        _ = found.cpu()  # "meta" holds no numbers
+        return found.device
+    except (RuntimeError, AssertionError, ImportError) as error:  # by what torch was built with
         asked, otherwise = ("device", "give none") if device else ("CAPS_MED_DEVICE", "unset it")
         raise InvalidParameter(
             f"{asked}={str(named)!r}: this machine has no such device; use cpu, or {otherwise}"

@@ -214,7 +214,7 @@ def test_a_device_that_is_not_there(models: Path, monkeypatch: pytest.MonkeyPatc
         InvalidParameter, match="CAPS_MED_DEVICE='cuda:99': this machine has no such device"
     ):
         caps_med.load_model("tiny-segmentation", models)
-    for device in ("cuda:99", "gpu", torch.device("cuda:99")):
+    for device in ("cuda:99", "gpu", torch.device("cuda:99"), "meta", "hpu"):
         with pytest.raises(InvalidParameter, match=f"device='{device}': this machine has no such"):
             caps_med.load_model("tiny-segmentation", models, device)
     caps_med.load_model("tiny-segmentation", models, "cpu")  # whatever the variable says
