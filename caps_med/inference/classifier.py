@@ -117,6 +117,8 @@ class Classifier(ImageReader[ClassificationNetwork]):
         self, images: Sequence[MedicalImage], slice: int | None = None
     ) -> list[Classification]:
         """Classify images as one batch; each answer equals that of a single call."""
+        if not images:
+            return []
         matched = [self.match_channels(image) for image in images]
         pictures = torch.cat([self.prepare(image, slice) for image in matched])
         with torch.inference_mode():

@@ -309,11 +309,14 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """Segment images of equal size as one batch.
 
         The answers equal those of single calls, on a CPU to the bit, on a GPU up to rounding. A 3-D
-        network takes one image. Raises like a single call, for the first image that fails.
+        network takes one image. Raises like a single call, for the first image that fails. Without
+        images there are no answers.
 
         Args:
             maps: as for a call, without the disagreement.
         """
+        if not images:
+            return []
         images = [self.match_channels(image) for image in images]
         prepared = [self._prepared(image) for image in images]
         slices = [one.slices for one in prepared]

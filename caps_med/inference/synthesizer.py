@@ -68,6 +68,8 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         The images equal those of single calls, on a CPU to the bit, on a GPU up to rounding. A 3-D
         network takes one label map. Raises like a single call, for the first that fails.
         """
+        if not (labels or seeds):
+            return []
         seeds = [known_seed(seed) for seed in seeds]
         noise = [self.noise(seed) for seed in seeds]
         known = [self.match(one) for one in labels]

@@ -72,6 +72,7 @@ class TestEachNetwork:
     def test_a_batch_equals_single_calls(self, repository: Path, name: str) -> None:
         model = caps_med.load_model(name, repository)
         images = [picture(seed=1), picture(31, 17, seed=2), picture(40, 40, 3, seed=3)]
+        assert model.classifier.many([]) == []
         for one, image in zip(model.classifier.many(images), images, strict=True):
             alone = model.classify(image)
             assert alone.probabilities == one.probabilities

@@ -67,6 +67,11 @@ def test_format_in_is_format_out(segmentation: Model, tmp_path: Path, suffix: st
     assert set(np.unique(again.array)) <= {0, 2, 7}
 
 
+def test_no_images_have_no_answers(segmentation: Model, synthesis: Model) -> None:
+    assert segmentation.segmenter.many([]) == []
+    assert synthesis.synthesizer.many([], []) == []
+
+
 def test_each_answer_of_a_batch_is_of_its_own_patient(segmentation: Model) -> None:
     names = ("Doe^Jane", "Roe^Richard")
     images = [read_image(slice_file(**{**IDENTITY, "PatientName": name})) for name in names]
