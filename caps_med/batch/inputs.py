@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 #: Suffixes of a text file that lists inputs, one a line.
 LIST_SUFFIXES = (".txt", ".lst")
 _START = 2**10
+#: Why a list is skipped: what the shell makes of a pattern may be other text files, too.
+_LIST_AMONG_OTHERS = "a text file; as a list of inputs it must be the only input"
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,10 @@ def find_cases(
     looks = each(lambda pair: _look(*pair), walked, lambda pair: pair[0])
     found = {file: look for (file, _), look in zip(walked, looks, strict=True) if look.is_input}
     beside = {file.with_name(name) for file in found for name in names_beside(file.name)}
+    named = {absolute(place_of(given)) for given in inputs}
+    lists = {path for path in named if path.suffix.lower() in LIST_SUFFIXES}
     passed = {  # each once, even where it lies in several of the given folders
-        file: look.reason
+        file: _LIST_AMONG_OTHERS if file in lists else look.reason
         for (file, _), look in zip(walked, looks, strict=True)
         if file not in found and file not in beside
     }
@@ -108,7 +112,9 @@ def find_cases(
     cases = [*_picture_cases(images, root, channels), *_series_cases(series, root)]
     if not cases:
         names = ", ".join(str(each) for each in inputs)
-        raise InvalidInput(f"{names}: no image found, {len(skipped)} other files skipped")
+        listed = any(one.reason == _LIST_AMONG_OTHERS for one in skipped)
+        hint = f" ({_LIST_AMONG_OTHERS})" if listed else ""
+        raise InvalidInput(f"{names}: no image found, {len(skipped)} other files skipped{hint}")
     return Found(tuple(sorted(cases, key=lambda case: (case.name, case.input))), tuple(skipped))
 
 

@@ -29,8 +29,8 @@ Inputs: TypeAlias = Annotated[
     typer.Option(
         "--input", "-i",
         help="Process many images: a folder, a pattern such as 'scans/**/*.nii.gz', "
-        "s3://bucket/prefix, or a text file with one input per line. Each image is a case, "
-        "and --out is a folder or s3:// location. May be repeated.",
+        "s3://bucket/prefix, or, alone, a text file with one input per line. Each image is a "
+        "case, and --out is a folder or s3:// location. May be repeated.",
     ),
 ]  # fmt: skip
 Files: TypeAlias = Annotated[

@@ -178,6 +178,18 @@ def test_a_list_may_begin_with_the_mark_of_notepad(folder: Path, tmp_path: Path)
     assert names(find_cases([tmp_path / "in/list.txt"])) == ["b", "sub/deep/scan.1"]
 
 
+def test_a_list_among_other_inputs_is_skipped(folder: Path, tmp_path: Path) -> None:
+    lists = [tmp_path / "a.txt", tmp_path / "b.lst"]
+    for one in lists:
+        one.write_text("in\n")
+    found = find_cases([lists[0], tmp_path / "in/sub"])
+    assert [one.reason for one in found.skipped if one.path == "a.txt"] == [
+        "a text file; as a list of inputs it must be the only input"
+    ]
+    with pytest.raises(InvalidInput, match=r"2 other files skipped .*must be the only input"):
+        find_cases(lists)
+
+
 def test_a_folder_may_be_called_like_a_list(tmp_path: Path) -> None:
     picture(tmp_path / "study.txt/a.png")
     assert names(find_cases([tmp_path / "study.txt"])) == ["a"]
