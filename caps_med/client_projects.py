@@ -113,17 +113,17 @@ class Projects:
     def add(
         self,
         project: str,
-        images: Sequence[str | Path],
-        labels: Sequence[str | Path] = (),
+        images: str | Path | Sequence[str | Path],
+        labels: str | Path | Sequence[str | Path] = (),
         author: str | None = None,
         patient: str | None = None,
     ) -> list[dict[str, Any]]:
         """Add images, a few per request; the service adds all images of a request or none.
 
         Args:
-            images: their paths; the file names are sent to the service. The files of a DICOM series
-                are one image, named like their folder. For a folder, all images in it and its
-                subfolders are added. A header such as x.mhd is sent with its voxels.
+            images: their paths, or a single one; the file names are sent to the service. The files
+                of a DICOM series are one image, named like their folder. For a folder, all images
+                in it and its subfolders are added. A header such as x.mhd is sent with its voxels.
             labels: label maps for some of them, named like their images; ``a.seg.nrrd`` belongs to
                 ``a.nrrd``, and ``a.png`` to nnU-Net's ``a_0000.png``. For a folder, all label maps
                 are added, as with images.
@@ -139,8 +139,8 @@ class Projects:
                 added.
             PartlyAdded: a later request failed, for whatever reason.
         """
-        named = list(_named([Path(path) for path in images]))
-        label_maps = _named([Path(path) for path in labels], "labels")
+        named = list(_named(_paths(images)))
+        label_maps = _named(_paths(labels), "labels")
         maps = _paired([name for name, _ in named], label_maps)
         url = route("projects", project, "images")
         added: list[dict[str, Any]] = []
@@ -272,6 +272,11 @@ class Projects:
     def _document(self, method: str, url: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
         found: dict[str, Any] = self._send(method, url, **request).json()
         return found
+
+
+def _paths(given: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Paths, of which a single one is not read letter by letter: "/" would be a folder."""
+    return [Path(one) for one in ([given] if isinstance(given, str | Path) else given)]
 
 
 def _named(paths: Sequence[Path], kind: Kind = "image") -> Iterator[tuple[str, Sequence[Place]]]:

@@ -60,7 +60,7 @@ class Found:
 
 
 def find_cases(
-    inputs: Sequence[str | Place],
+    inputs: str | Path | Sequence[str | Place],
     *,
     kind: Kind = "image",
     channels: int = 0,
@@ -75,7 +75,7 @@ def find_cases(
     Outputs are named relative to the common folder of all inputs.
 
     Args:
-        inputs: files, folders, patterns with ``*``, on this machine or as ``s3://bucket/prefix``;
+        inputs: one or several: files, folders, patterns with ``*``, on this machine or as ``s3://bucket/prefix``;
             or one ``.txt`` or ``.lst`` file with one of these per line, relative to the list
             itself; ``#`` begins a comment.
         kind: "labels" also accepts DICOM SEG.
@@ -86,6 +86,7 @@ def find_cases(
     Raises:
         InvalidInput: an input does not exist, or none of them contains an image.
     """
+    inputs = [inputs] if isinstance(inputs, str | Path) else inputs
     paths = _expanded(inputs, leave_out)
     root = _common_folder(paths)
     walked = [

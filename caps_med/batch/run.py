@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from caps_med._version import __version__
@@ -70,7 +71,7 @@ class BatchRun:
 
 def run_batch(
     action: Action,
-    inputs: Sequence[str | Place],
+    inputs: str | Path | Sequence[str | Place],
     out: str | Place,
     *,
     jobs: int | None = None,
@@ -107,6 +108,7 @@ def run_batch(
     """
     if jobs is not None and jobs < 1:
         raise InvalidParameter(f"jobs={jobs}: must be at least 1")
+    inputs = [inputs] if isinstance(inputs, str | Path) else inputs
     with store_errors():
         return _run(action, inputs, place_of(out), jobs, cluster, resume, overwrite, listener)
 

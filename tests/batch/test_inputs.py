@@ -178,6 +178,11 @@ def test_a_list_may_begin_with_the_mark_of_notepad(folder: Path, tmp_path: Path)
     assert names(find_cases([tmp_path / "in/list.txt"])) == ["b", "sub/deep/scan.1"]
 
 
+def test_a_single_input_is_not_read_letter_by_letter(folder: Path) -> None:
+    wanted = names(find_cases([folder]))
+    assert names(find_cases(folder)) == wanted == names(find_cases(str(folder)))
+
+
 def test_a_list_among_other_inputs_is_skipped(folder: Path, tmp_path: Path) -> None:
     lists = [tmp_path / "a.txt", tmp_path / "b.lst"]
     for one in lists:
