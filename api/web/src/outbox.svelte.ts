@@ -15,7 +15,8 @@ export interface Parcel<V> {
 /** How that ended; `theirs`: what somebody else has saved meanwhile, so that this was not. */
 export interface Delivered<V> { saved?: V; theirs?: Stored<V> | undefined }
 
-const LIMIT = 60_000; // ms after which an answer is not waited for any more; sending it again does no harm
+const LIMIT = 60_000; // ms after which an answer is at first not waited for any more; sending it again does no harm
+const LONGEST = 3_600_000; // ms; each time twice as long as before, for a line may be slow
 const PAUSES = [1, 2, 5, 10, 30]; // seconds before it is sent again, the last one from then on
 
 const same = (one: Uint8Array, two: Uint8Array): boolean => one.length === two.length && one.every((value, i) => value === two[i]);
@@ -55,8 +56,8 @@ export class Outbox<V extends { version: number }> {
     const { image, name, labels } = parcel;
     const tried = [...this.unanswered[image] ?? [], labels];
     this.unanswered[image] = tried;
-    for (let [base, times] = [parcel.base, 0]; ; times += 1) {
-      const limited = AbortSignal.any([signal, AbortSignal.timeout(LIMIT)]);
+    for (let [base, times, limit] = [parcel.base, 0, LIMIT]; ; times += 1) {
+      const limited = AbortSignal.any([signal, AbortSignal.timeout(limit)]);
       try {
         const { saved, theirs } = await this.attempt(parcel, base, limited);
         const own = saved ?? (theirs && same(theirs.labels, labels) ? theirs.version : undefined);
@@ -71,6 +72,7 @@ export class Outbox<V extends { version: number }> {
         signal.throwIfAborted();
         if (error instanceof Problem && (!error.passes || error.code === 'unauthorized')) throw error;
         if (!(error instanceof Problem) && !limited.aborted) throw error;
+        if (limited.aborted) limit = Math.min(2 * limit, LONGEST);
       }
       this.waiting = { ...this.waiting, [image]: { name, silent: true } };
       await pause(PAUSES[Math.min(times, PAUSES.length - 1)] as number, signal);

@@ -79,6 +79,18 @@ describe('a label map that is sent', () => {
     await vi.advanceTimersByTimeAsync(1001);
     expect((await sent)?.saved?.version).toBe(1);
   });
+  it('has twice as long each time, until a slow line has taken it', async () => {
+    const [outbox, to] = [new Outbox<Saved>(), new Service()];
+    const slow = (signal: AbortSignal) => new Promise<void>((sent, fail) => {
+      setTimeout(sent, 150_000);
+      signal.addEventListener('abort', () => fail(signal.reason));
+    });
+    to.answers = [() => Promise.reject(silence()), slow, slow, slow, slow];
+    const sent = outbox.send(to.parcel(7, 0));
+    await vi.advanceTimersByTimeAsync(350_000);
+    expect([to.bases.length, to.versions.length]).toEqual([4, 1]);
+    expect((await sent)?.saved?.version).toBe(1);
+  });
   it('is saved once, whether or not its answer was lost', async () => {
     const [outbox, to] = [new Outbox<Saved>(), new Service()];
     to.answers = [() => { to.put(7, 0); return Promise.reject(silence()); }];
