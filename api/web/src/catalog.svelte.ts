@@ -48,9 +48,16 @@ class Catalog {
   /** The colours of labels, in every view. */
   palette = $state<Palette>('model');
 
+  private asked = 0;
+  private told = 0;
+  /** An answer that comes late does not replace that to a newer question. */
   async load(): Promise<void> {
+    this.asked += 1;
+    const now = this.asked;
     const { models, preloaded } = await json<{ models: Model[]; preloaded: string[] }>('v1/models');
     if (!this.samples.length) this.samples = (await json<{ samples: Sample[] }>('v1/samples')).samples;
+    if (now < this.told) return;
+    this.told = now;
     const ready = ({ name }: Model) => Number(preloaded.includes(name));
     this.preloaded = preloaded;
     this.models = models.sort((a, b) => ready(b) - ready(a) || a.task.localeCompare(b.task));
