@@ -511,6 +511,36 @@ def test_a_comparison_ends_when_it_is_not_wanted_any_more(opened: Callable[..., 
     expect(page.locator("#segment .view")).to_have_count(1)
 
 
+#: Nothing that NiiVue waits for has come before `begin` is called.
+LATE = """const may = new Promise(then => { window.begin = then; });
+    Object.defineProperty(HTMLImageElement.prototype, 'onload', { set(then) {
+        this.addEventListener('load', () => may.then(then));
+    } })"""
+
+
+def test_an_image_that_waits_for_webgl_does_not_come_after_another_was_chosen(
+    opened: Callable[..., Page],
+) -> None:
+    page = opened("models")
+    page.context.add_init_script(LATE)
+    page.reload()
+    page.locator("nav a", has_text="Segment").click()
+    sample(page, "segment", "T1 slice")
+    opacity = page.locator("#segment .opacity")
+    expect(opacity).to_be_enabled()  # the image is there, but not yet drawn
+    held = held_requests(page, "**/v1/images?format=nifti", "POST")
+    sample(page, "segment", "Another head")
+    reading = sent(page, held, 0)
+    expect(opacity).to_be_disabled()
+    page.evaluate("() => window.begin()")
+    page.wait_for_function("() => capsMed.segment")
+    assert page.evaluate("() => capsMed.segment.volumes.length") == 0
+    reading.continue_()
+    wait_for_answer(page)
+    expect(page.locator("#segment .title")).to_contain_text("colin27.png")
+    page.wait_for_function("() => capsMed.segment.volumes.length === 2")
+
+
 def test_the_focus_of_a_picture_is_seen(opened: Callable[..., Page]) -> None:
     """Inside of it: the figure around it cuts off what lies outside."""
     page = opened("segment")

@@ -54,9 +54,9 @@ export class Paint extends Viewer {
     this.timer = undefined;
   }
 
-  override async image(image: NVImage, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
+  override image(image: NVImage, geometry: boolean, planes: SLICE_TYPE): void {
     this.forget(); // what it waits for is another label map's
-    await super.image(image, geometry, planes);
+    super.image(image, geometry, planes);
   }
 
   /** Begin to paint on a label map of the same grid as the image. */

@@ -92,6 +92,7 @@ export class Scene<V extends Viewer = Viewer> {
     if (!image) return;
     const slice = this.flatSlice;
     await this.show(image, this.geometry, this.planes, colours);
+    if (this.image !== image) return; // another one was chosen meanwhile
     this.flatSlice = slice; // should it fail again
     this.setWindow(low, high);
     this.overlay(labels);
@@ -112,7 +113,10 @@ export class Scene<V extends Viewer = Viewer> {
     this.flat = (image.dimsRAS ?? []).slice(1, 4).includes(1);
     this.flatSlice = Math.floor(slices(image) / 2);
     this.colours = colours;
-    await this.draw((viewer) => viewer.image(image, geometry, planes));
+    await this.draw(async (viewer) => {
+      await viewer.ready;
+      if (this.image === image) viewer.image(image, geometry, planes); // else it is no longer to be shown
+    });
     this.tint();
     void this.draw((viewer) => this.look(viewer));
   }

@@ -14,8 +14,8 @@ export class Sketch extends Paint {
   }
 
   /** Show a label map in a model's colours. */
-  override async image(labels: NVImage, geometry: boolean): Promise<void> {
-    await super.image(labels, geometry, SLICE_TYPE.AXIAL);
+  override image(labels: NVImage, geometry: boolean): void {
+    super.image(labels, geometry, SLICE_TYPE.AXIAL);
     Object.assign(this.volumes[0] ?? {}, { cal_min: 1e6, cal_max: 1e7 }); // black: the drawing is what is seen
     this.load(labels);
   }

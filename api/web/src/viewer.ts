@@ -60,7 +60,7 @@ export class Viewer extends Niivue {
   /** Told which window a drag asks for. */
   onWindow: (low: number, high: number) => void = () => undefined;
   /** Once it can draw in a canvas. */
-  private ready: Promise<unknown>;
+  readonly ready: Promise<unknown>;
   private begin: (beginning: Promise<unknown>) => void = () => undefined;
 
   constructor() {
@@ -105,8 +105,7 @@ export class Viewer extends Niivue {
   }
 
   /** Show an image alone, in `planes`, a flat one in its own. `geometry`: whether it has a left and right. */
-  async image(image: NVImage, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
-    await this.ready;
+  image(image: NVImage, geometry: boolean, planes: SLICE_TYPE): void {
     const [longest, most] = [Math.max(...(image.dimsRAS ?? []).slice(1, 4)), this.gl.getParameter(this.gl.MAX_3D_TEXTURE_SIZE)];
     if (longest > most) throw tooLarge(longest, most);
     this.closeDrawing();
