@@ -727,6 +727,30 @@ class TestOtherOrders:
         expect_quarters(page, VIEW, QUARTERS[..., [1]].repeat(3, -1))
         expect(channel).to_have_value("1")
 
+    def test_another_channel_does_not_stop_a_prediction(self, page: Page) -> None:
+        """Nor does it come into another image that is opened before it is there."""
+        page.locator(f"{VIEW} .drop input").set_input_files(quarters("colours.png", 8))
+        self.open(page, "colours.png")
+        held = held_requests(page, re.compile("/predict$"), "POST")
+        page.locator(f"{VIEW} .predict").click()
+        prediction = sent(page, held, 0)
+        channel = page.locator(f"{VIEW} .channel")
+        channel.select_option("green")
+        expect(channel).to_have_value("1")
+        expect_quarters(page, VIEW, QUARTERS[..., [1]].repeat(3, -1))
+        prediction.continue_()
+        expect(page.locator(STANDING)).to_contain_text("Version 1 by the model")
+
+        held = held_requests(page, re.compile("channel=2"), "GET")
+        channel.select_option("blue")
+        late = sent(page, held, 0)
+        self.open(page, "disc-0.png")
+        total = "() => capsMed.annotate.volumes[0].img.reduce((sum, value) => sum + value, 0)"
+        before = page.evaluate(total)
+        late.continue_()
+        expect(page.locator(f"{VIEW} .busy")).to_have_count(0)
+        assert page.evaluate(total) == before
+
     @pytest.mark.parametrize("refusals", [True])
     def test_what_cannot_be_predicted_is_corrected_from_nothing(self, page: Page) -> None:
         """A large volume may take longer than one call may."""
