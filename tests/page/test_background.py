@@ -188,7 +188,7 @@ def test_cancelling_ends_the_job(
     page = opened("segment")
     job = begun(page, tmp_path / "head.nii.gz")
     cancel(page)
-    expect(page.locator("#segment .work")).to_have_text("Cancelled.")
+    expect(page.locator("#segment .work").first).to_have_text("Cancelled.")
     check_forgotten(server, job)
     assert page.evaluate("() => sessionStorage.getItem('caps-med-job')") is None
 

@@ -236,7 +236,7 @@ def test_a_volume_is_cancelled(opened: Callable[..., Page], long_head: bytes) ->
         expect(page.locator(f"#segment {told}")).to_contain_text(re.compile(r"\d+ of \d+ done"))
     with page.expect_request(lambda sent: sent.method == "DELETE") as forgotten:
         page.get_by_role("button", name="Cancel").click()
-    expect(page.locator("#segment .work")).to_have_text("Cancelled.")
+    expect(page.locator("#segment .work").first).to_have_text("Cancelled.")
     expect(page.locator("#segment .view .caption")).to_have_count(0)
     assert "/v1/inference-jobs/" in forgotten.value.url
     expect(page.locator("#segment .answer")).to_have_count(0)

@@ -238,7 +238,7 @@ def test_keys_and_their_help(opened: Callable[..., Page]) -> None:
     sample(page, "segment", "T1 slice")
     wait_for_answer(page)
     canvas = page.get_by_role("application", name="Arrow keys move the crosshair")
-    expect(page.locator("#segment .heard")).to_have_text("Segmenting t1.nii.gz: done")
+    expect(page.locator("#segment .heard").first).to_have_text("Segmenting t1.nii.gz: done")
     before = page.evaluate(VOXEL)
     expect(page.locator("#segment .place")).to_have_attribute("aria-live", "off")
     canvas.press("ArrowUp")
@@ -420,19 +420,43 @@ def test_a_download_and_a_comparison_stop_neither_each_other(opened: Callable[..
     held = held_requests(page, "**/segment?format=zip", "POST")
     against, probabilities = (page.locator(f"#segment .{n}") for n in ("against", "probabilities"))
     against.select_option("axon-segmentation")
-    sent(page, held, 0)
+    other = sent(page, held, 0)
     probabilities.click()
     with page.expect_download():
         sent(page, held, 1).continue_()
-    sent(page, held, 2).continue_()
+    other.continue_()
     expect(page.locator("#segment .compared")).to_be_visible()
     settled(page, "segment")
     probabilities.click()
-    content = sent(page, held, 3)
+    content = sent(page, held, 2)
     against.select_option("")
     expect(page.locator("#segment .view")).to_have_count(1)
     with page.expect_download():
         content.continue_()
+
+
+def test_a_download_ends_in_a_file_whatever_is_asked_for_after_it(
+    opened: Callable[..., Page],
+) -> None:
+    """It is of what was there when it was asked for."""
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    settled(page, "segment")
+    held = held_requests(page, "**/segment?format=zip", "POST")
+    probabilities = page.locator("#segment .probabilities")
+    probabilities.click()
+    content = sent(page, held, 0)
+    expect(probabilities).to_have_attribute("aria-disabled", "true")
+    page.locator("#segment .tta").check()
+    sent(page, held, 1).continue_()
+    wait_for_answer(page)
+    sample(page, "segment", "Another head")
+    sent(page, held, 2).continue_()
+    expect(page.locator("#segment .title")).to_contain_text("colin27.png")
+    with page.expect_download() as download:
+        content.continue_()
+    assert download.value.suggested_filename == "t1-probabilities.nii.gz"
 
 
 def test_what_is_compared_is_looked_at_together(opened: Callable[..., Page]) -> None:
@@ -507,7 +531,7 @@ def test_a_comparison_ends_when_it_is_not_wanted_any_more(opened: Callable[..., 
     page.locator("#segment .against").select_option("axon-segmentation")
     expect(page.locator("#segment .busy")).to_contain_text("axon-segmentation")
     page.locator("#segment .against").select_option("")
-    expect(page.locator("#segment .work")).to_have_text("Cancelled.")
+    expect(page.locator("#segment .work").first).to_have_text("Cancelled.")
     expect(page.locator("#segment .view")).to_have_count(1)
 
 
