@@ -152,7 +152,7 @@ def test_a_stroke_just_before_a_reload_or_another_label_map_is_kept(
 def test_a_stroke_stops_nothing_that_was_chosen_after_it(
     opened: Callable[..., Page], quick: Callable[[Page], Page]
 ) -> None:
-    """Neither a label map nor a download; images of what is painted follow."""
+    """Neither a label map nor a download; there are images of what is painted all the same."""
     page = quick(opened("synthesize"))
     page.clock.install()  # a stroke is told of a while after it is done
     first = begin(page)
@@ -179,9 +179,10 @@ def test_a_stroke_stops_nothing_that_was_chosen_after_it(
     stroke(page, 40)
     page.locator("#synthesize .save").click()
     sent(page, downloads, 0)
-    page.clock.resume()
+    with page.expect_request("**/synthesize?format=png"):
+        page.clock.resume()
     expect(told).to_contain_text("Kept in this tab")
-    with page.expect_request("**/synthesize?format=png"), page.expect_download():
+    with page.expect_download():
         sent(page, downloads, 0).continue_()
 
 
@@ -196,6 +197,27 @@ def test_a_painting_pairs_with_its_synthetic_image(
         archive.extractall(tmp_path / "pair")
     found = open_dataset(tmp_path / "pair")
     assert [finding.code for finding in found.findings] == ["too_few"]
+
+
+def test_a_pair_is_of_what_was_painted_when_it_was_asked_for(
+    opened: Callable[..., Page], quick: Callable[[Page], Page], tmp_path: Path
+) -> None:
+    page = quick(opened("synthesize"))
+    page.locator("#synthesize .blank").click()
+    page.locator("#synthesize .gallery canvas").first.wait_for()
+    before = painted(page)
+    settled(page, "synthesize")
+    held = held_requests(page, "**/synthesize?format=nifti", "POST")
+    page.locator("#synthesize .training-pair").click()
+    image = sent(page, held, 0)
+    stroke(page, 40)
+    assert page.evaluate(DRAWN) > before
+    with page.expect_download() as download:
+        image.fallback()
+    download.value.save_as(tmp_path / "pair.zip")
+    with zipfile.ZipFile(tmp_path / "pair.zip") as archive:
+        labels = read_image(archive.read("labels/painted.nii.gz"), kind="labels")
+    assert int((labels.array == 3).sum()) == before
 
 
 def test_what_is_painted_from_blank_is_found_again(

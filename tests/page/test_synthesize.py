@@ -362,7 +362,7 @@ def test_another_seed_does_not_stop_the_label_map_that_was_chosen(
     expect_width(page, 11, 197)
 
 
-def test_a_download_does_not_stop_the_images_that_are_made(
+def test_a_download_and_the_images_that_are_made_stop_neither_each_other(
     opened: Callable[..., Page], quick: Callable[[Page], Page]
 ) -> None:
     page = quick(opened("synthesize"))
@@ -371,13 +371,21 @@ def test_a_download_does_not_stop_the_images_that_are_made(
     held = held_requests(page, path := "**/synthesize?format=png", "POST")
     page.locator("#synthesize .seed").fill("11")
     page.locator("#synthesize .seed").blur()
-    sent(page, held, 0)
+    images = sent(page, held, 0)
     with page.expect_download():
         page.locator("#synthesize .save").click()
-    again = sent(page, held, 1)
     page.unroute(path)
-    again.fallback()
+    images.fallback()
     expect_width(page, 11, 128)
+    settled(page, "synthesize")
+    files = held_requests(page, "**/synthesize?format=zip", "POST")
+    page.locator("#synthesize .save").click()
+    file = sent(page, files, 0)
+    page.get_by_label("to seed 13").click()
+    expect(page.get_by_label("to seed 13")).to_have_attribute("aria-pressed", "true")
+    settled(page, "synthesize")
+    with page.expect_download():
+        file.fallback()
 
 
 def test_a_file_comes_before_what_was_painted_last(
