@@ -388,6 +388,22 @@ def test_a_download_and_the_images_that_are_made_stop_neither_each_other(
         file.fallback()
 
 
+def test_ends_are_not_chosen_in_a_gallery_that_is_being_replaced(
+    opened: Callable[..., Page], quick: Callable[[Page], Page]
+) -> None:
+    page = quick(opened("synthesize"))
+    page.locator("#synthesize .blank").click()
+    settled(page, "synthesize")
+    held = held_requests(page, path := "**/synthesize?format=png", "POST")
+    page.locator("#synthesize .seed").fill("11")
+    page.locator("#synthesize .seed").blur()
+    images = sent(page, held, 0)
+    page.get_by_label("to seed 4").click(force=True)
+    page.unroute(path)
+    images.fallback()
+    expect_width(page, 11, 128)
+
+
 def test_a_file_comes_before_what_was_painted_last(
     opened: Callable[..., Page], quick: Callable[[Page], Page], cut: Path
 ) -> None:
