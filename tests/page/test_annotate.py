@@ -634,6 +634,25 @@ class TestOtherOrders:
         upload.continue_()
         expect(rows).to_have_count(3)
 
+    @pytest.mark.parametrize("refusals", [True])
+    def test_a_deletion_that_fails_is_told_before_another_one_begins(self, page: Page) -> None:
+        """Of images, and of projects."""
+        for path, rows in (("images", ".images tr"), ("projects", ".projects tr")):
+            held = held_requests(page, re.compile(rf"/{path}/[0-9a-f]+$"), "DELETE")
+            delete = page.locator(f"{VIEW} {rows} .delete").last
+            delete.click()
+            page.locator("#confirm .confirmed").click()
+            deletion = sent(page, held, 0)
+            expect(delete).to_have_attribute("aria-disabled", "true")
+            delete.click(force=True)
+            expect(page.locator("#confirm")).to_have_count(0)
+            why = {"title": "locked", "code": "locked", "detail": "it is in use", "status": 409}
+            deletion.fulfill(status=409, json=why)
+            expect(page.locator(f"{VIEW} .problem")).to_contain_text("it is in use")
+            expect(delete).to_have_attribute("aria-disabled", "false")
+            if path == "images":
+                page.locator(f"{VIEW} .leave").click()
+
     def test_images_that_are_opened_without_webgl_keep_their_own_label_maps(
         self, page: Page
     ) -> None:
