@@ -8,7 +8,7 @@ import random
 import re
 import sqlite3
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from api.projects.images import ProjectImages
 from api.projects.records import CANCELLED, Image, Project, Round, RoundState
 from api.projects.scoring import Scoring
 from api.projects.store import ProjectStore
-from api.projects.training_data import CASES_PAGE, write_cases
+from api.projects.training_data import CASES_PAGE, Labelled, write_cases
 from caps_med.errors import CapsMedError
 from caps_med.wording import counted
 
@@ -99,8 +99,8 @@ class Learning:
         held_out = held_out_of(corrected, project)
         training = [image for image in corrected if image.id not in held_out]
         _check_dimensions(training)
-        seen = await to_thread.run_sync(self._labels_in, training)
-        _check_labels(project, seen)
+        cases = await to_thread.run_sync(self._labelled, training)
+        seen = _check_labels(project, cases)
         labels = ",".join(f"{label}={name}" for label, name in project.foreground.items())
         card = (await self._engine.bundle(project.model)).card
         ours = {"seed": project.seed % (LARGEST_SEED + 1), "labels": labels}
@@ -110,9 +110,13 @@ class Learning:
             ours["ignore_label"] = project.ignore_label
         chosen = Options.checked({**options, **ours})
 
+        written: dict[str, Labelled] = {}
+
         async def fill(folder: Path) -> list[str]:
-            given = (folder, training, self._images, self._annotations, card.input_channels)
-            return await to_thread.run_sync(write_cases, *given)
+            written.update(await to_thread.run_sync(write_cases, folder, cases, self._images))
+            _check_labels(project, written.values())  # without what was deleted meanwhile
+            channels = card.input_channels
+            return [name for name, (image, _) in written.items() if image.channels != channels]
 
         def begun(job: Job) -> Round:
             rounds = self._store.rounds(project.id)
@@ -125,12 +129,12 @@ class Learning:
                 created=time.time(),
                 base=project.model,
                 corrected=len(corrected),
-                trained_on=len(training),
+                trained_on=len(written),
                 held_out=len(held_out),
                 changed=self._store.mean_edited(project.id, since),
             )
             try:
-                self._store.add_round(new, held_out, [image.id for image in training])
+                self._store.add_round(new, held_out, [image.id for image, _ in written.values()])
             except (sqlite3.IntegrityError, Refusal) as error:  # deleted, or learning elsewhere
                 raise Refusal(
                     LEARNING, "the project is already learning, or has been deleted"
@@ -151,9 +155,10 @@ class Learning:
             found += page
         return found
 
-    def _labels_in(self, images: Sequence[Image]) -> set[int]:
-        """The ids that occur in the label maps of some images."""
-        return {label for one in images for label in self._annotations.label(one).ids}
+    def _labelled(self, images: Sequence[Image]) -> list[Labelled]:
+        """The images with their present label maps, without those that have been deleted."""
+        found = ((image, self._store.label(image.id)) for image in images)
+        return [(image, label) for image, label in found if label is not None]
 
     async def run(self) -> None:
         """Follow the rounds until cancelled, those too that an earlier service began.
@@ -271,8 +276,13 @@ def _job_of(jobs: Jobs, one: Round) -> Job | None:
         return None
 
 
-def _check_labels(project: Project, seen: Container[int]) -> None:
-    """Refuse to learn what would forget a label, because no image shows it."""
+def _check_labels(project: Project, cases: Iterable[Labelled]) -> set[int]:
+    """The ids that occur in the label maps.
+
+    Raises:
+        Refusal: the training would forget a label, because no image shows it (422).
+    """
+    seen = {number for _, label in cases for number in label.ids}
     missing = [name for label, name in project.labels.items() if label not in seen]
     if missing:
         detail = (
@@ -280,6 +290,7 @@ def _check_labels(project: Project, seen: Container[int]) -> None:
             "correct one that does"
         )
         raise Refusal(DATA_NOT_FIT, detail)
+    return seen
 
 
 def _check_dimensions(training: Sequence[Image]) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from api.problems import Refusal
-from api.projects.annotations import Annotations
 from api.projects.evaluation import Scores
 from api.projects.export import _splits
 from api.projects.groups import groups_of, patient_digest
@@ -183,9 +182,10 @@ def test_training_and_export_keep_patients_together(
     root = own_models / ".projects"
     store = ProjectStore(root / "projects.sqlite3", 10**9, 10**7)
     files = ProjectImages(root, store, cast(Any, None))
-    annotations = Annotations(store, cast(Any, None), files)
     images = store.images(project.rpartition("/")[2], "corrected", 0, 99)
-    assert write_cases(tmp_path / "data", images, files, annotations, 1) == []
+    labelled = [(image, label) for image in images if (label := store.label(image.id))]
+    written = write_cases(tmp_path / "data", labelled, files)
+    assert [*written.values()] == labelled
     assert sizes(tmp_path / "data") == [1, 3, 3]
     assert not [path for path in (tmp_path / "data").rglob("*") if "7" in path.parent.name]
     packed = client.get(f"{project}/export", params={"layout": "pairs"}).content

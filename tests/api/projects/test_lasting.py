@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,13 +30,15 @@ from api.projects import store as store_module
 from api.projects.caller import Caller
 from api.projects.choice import LEASE_SECONDS, Choice
 from api.projects.evaluation import Scores
-from api.projects.files import sweep
-from api.projects.learning import Learning
+from api.projects.files import ProjectFiles, sweep
+from api.projects.images import ProjectImages
+from api.projects.learning import Learning, held_out_of
 from api.projects.records import CANCELLED, Image, LabelVersion, Project, Round
 from api.projects.retrying import TRIES, retry_while_full
 from api.projects.scoring import Scoring
 from api.projects.service import Projects
 from api.projects.store import ProjectStore
+from api.projects.training_data import Labelled
 from api.settings import Settings
 from caps_med.errors import InputTooLarge
 from caps_med.images import MedicalImage
@@ -143,9 +146,9 @@ def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
         correct(store, image)
     asked, left = Event(), Event()
 
-    def write(folder: Path, *_: object) -> list[str]:
+    def write(folder: Path, cases: Sequence[Labelled], *_: object) -> dict[str, Labelled]:
         folder.mkdir()
-        return []
+        return {image.id: (image, label) for image, label in cases}
 
     async def bundle(_: str) -> Any:  # noqa: ANN401
         return SimpleNamespace(card=SimpleNamespace(input_channels=1, is_ensemble=False))
@@ -158,9 +161,8 @@ def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
     monkeypatch.setattr(store, "mean_edited", edited)
     jobs = Jobs(Settings(models=tmp_path / "models"), Metrics())
     unused = cast(Any, object())
-    annotations = cast(Any, SimpleNamespace(label=lambda image: store.label(image.id)))
     engine = cast(Any, SimpleNamespace(bundle=bundle))
-    learning = Learning(store, engine, jobs, unused, annotations, unused)
+    learning = Learning(store, engine, jobs, unused, unused, unused)
 
     async def leave() -> None:
         learns = asyncio.create_task(learning.learn(project, Caller(), {}))
@@ -175,6 +177,63 @@ def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
     (job,) = jobs.store.newest(9)
     found = store.open_round(project.id)
     assert found is not None and found.job == job.id
+
+
+def test_an_image_that_is_deleted_while_its_project_begins_to_learn_is_left_out(
+    store: ProjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its label map is looked up, before its files are linked, or between these."""
+    project = project_of(store, "a")
+    images = [image_of(store, project, number) for number in range(6)]
+    files = ProjectFiles(tmp_path, project.id)
+    files.folder.mkdir()
+    for image in images:
+        correct(store, image)
+        for name in (image.file, f"{image.id}-1.png"):
+            files.path(name).write_bytes(b"")
+    corrected = store.images(project.id, "corrected", 0, 99)
+    (held,) = held_out_of(corrected, project)
+    first, linked, half, *left = [image for image in corrected if image.id != held]
+
+    async def bundle(_: str) -> Any:  # noqa: ANN401
+        files.remove(*store.delete_image(linked))
+        files.remove(*store.delete_image(half)[1:])
+        return SimpleNamespace(card=SimpleNamespace(input_channels=1, is_ensemble=False))
+
+    def chosen(*given: Any) -> frozenset[str]:  # noqa: ANN401
+        files.remove(*store.delete_image(first))
+        return held_out_of(*given)
+
+    monkeypatch.setattr(learning_module, "held_out_of", chosen)
+    jobs, unused = Jobs(Settings(models=tmp_path / "models"), Metrics()), cast(Any, object())
+    engine = cast(Any, SimpleNamespace(bundle=bundle))
+    learning = Learning(store, engine, jobs, ProjectImages(tmp_path, store, unused), unused, unused)
+    one = run_async(learning.learn(project, Caller(), {}))
+    assert one.trained_on == len(left) == 2
+    folder = jobs.root / one.job / f"{project.trained_name}-data"
+    for kind in ("images", "labels"):
+        found = {path.name.partition(".")[0] for path in folder.glob(f"{kind}/*/*")}
+        assert found == {image.id for image in left}
+
+
+def test_what_is_left_after_a_deletion_shows_every_label_or_is_not_learned(
+    store: ProjectStore, tmp_path: Path
+) -> None:
+    project = project_of(store, "a")
+    images = [image_of(store, project, number) for number in range(2)]
+    for image in images:
+        correct(store, image)
+    unused = cast(Any, object())
+
+    async def bundle(_: str) -> Any:  # noqa: ANN401
+        return SimpleNamespace(card=SimpleNamespace(input_channels=1, is_ensemble=False))
+
+    jobs = Jobs(Settings(models=tmp_path / "models"), Metrics())
+    engine = cast(Any, SimpleNamespace(bundle=bundle))
+    learning = Learning(store, engine, jobs, ProjectImages(tmp_path, store, unused), unused, unused)
+    with pytest.raises(Refusal, match="none shows background, disc"):  # no file is there
+        run_async(learning.learn(project, Caller(), {}))
+    assert not jobs.store.newest(9) and store.open_round(project.id) is None
 
 
 def test_a_round_whose_job_is_cancelled_or_deleted(store: ProjectStore, tmp_path: Path) -> None:
