@@ -94,12 +94,12 @@ class Annotations:
             parent: the version that was corrected; None if there is none yet.
 
         Raises:
-            Refusal: `parent` is not the present version (412).
+            Refusal: `parent` is not the present version (412), or the image has been deleted (404).
             CapsMedError: the label map cannot be decoded, or does not fit the image.
         """
         before = await to_thread.run_sync(self._store.label, image.id)
         if (before.version if before else None) != parent:
-            raise stale(before)  # before it is decoded
+            raise await to_thread.run_sync(self._late, image)  # before it is decoded
         decoded = await self._engine.decode([content], "labels")
         return await self.take(project, image, decoded, author, parent)
 
@@ -114,7 +114,7 @@ class Annotations:
         """As `correct`, of a label map that is decoded already."""
         before = await to_thread.run_sync(self._store.label, image.id)
         if (before.version if before else None) != parent:
-            raise stale(before)
+            raise await to_thread.run_sync(self._late, image)
 
         def keep() -> LabelVersion | None:
             labels = kept(fitted(decoded, image, project), image)
@@ -130,9 +130,13 @@ class Annotations:
 
     def _late(self, image: Image) -> Refusal:
         """Why a version could not be added: another one, or the image has been deleted."""
-        if self._store.image(image.project, image.id) is None:
-            return Refusal(IMAGE_NOT_FOUND, "this image has been deleted")
-        return stale(self._store.label(image.id))
+        return self._deleted(image) or stale(self._store.label(image.id))
+
+    def _deleted(self, image: Image) -> Refusal | None:
+        """That the image has been deleted, if it has."""
+        if self._store.image(image.project, image.id) is not None:
+            return None
+        return Refusal(IMAGE_NOT_FOUND, "this image has been deleted")
 
     def _add(
         self,
@@ -193,10 +197,12 @@ class Annotations:
         """A version of the label map; None for the present one.
 
         Raises:
-            Refusal: there is none (404).
+            Refusal: there is none, or the image has been deleted (404).
         """
         found = self._store.label(image.id, version)
         if found is None:
+            if deleted := self._deleted(image):
+                raise deleted
             which = "no label map yet" if version is None else f"no version {version}"
             raise Refusal(LABELS_NOT_FOUND, f"this image has {which}")
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from api.projects import learning as learning_module
 from api.projects import retrying as retrying_module
 from api.projects import scoring as scoring_module
 from api.projects import store as store_module
+from api.projects.annotations import Annotations
 from api.projects.caller import Caller
 from api.projects.choice import LEASE_SECONDS, Choice
 from api.projects.evaluation import Scores
@@ -234,6 +235,24 @@ def test_what_is_left_after_a_deletion_shows_every_label_or_is_not_learned(
     with pytest.raises(Refusal, match="none shows background, disc"):  # no file is there
         run_async(learning.learn(project, Caller(), {}))
     assert not jobs.store.newest(9) and store.open_round(project.id) is None
+
+
+def test_that_an_image_was_deleted_meanwhile_is_said(store: ProjectStore) -> None:
+    """To those who correct it or want its label map: not that it has none yet."""
+    project, unused = project_of(store, "a"), cast(Any, object())
+    image = image_of(store, project, 0)
+    correct(store, image)
+    store.delete_image(image)
+    annotations = Annotations(store, unused, unused)
+    calls: list[Callable[[], LabelVersion]] = [
+        lambda: annotations.label(image),
+        lambda: run_async(annotations.correct(project, image, b"", "anna", 1)),
+        lambda: run_async(annotations.take(project, image, unused, "anna", 1)),
+    ]
+    for call in calls:
+        with pytest.raises(Refusal, match="this image has been deleted") as refused:
+            call()
+        assert refused.value.code == IMAGE_NOT_FOUND
 
 
 def test_a_round_whose_job_is_cancelled_or_deleted(store: ProjectStore, tmp_path: Path) -> None:
