@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,16 @@ def test_spans_of_a_request_below_the_callers(models: Path, picture: bytes) -> N
     assert found["predict"].context.trace_id == int("0af7651916cd43dd8448eb211c80319c", 16)
     assert server.attributes is not None
     assert server.attributes["caps_med.outcome"] == "200"
+
+
+def test_every_stage_that_is_timed_is_in_the_documentation() -> None:
+    root = Path(__file__).parents[2]
+    source = "".join(path.read_text() for path in (root / "api").rglob("*.py"))
+    found = re.findall(r'(?:engine\.run|seconds\.labels|self\.run)\(\s*"([a-z-]+)"', source)
+    (row,) = re.findall(
+        r"`caps_med_stage_seconds` \| stage \| (.*) \|", (root / "docs/service.md").read_text()
+    )
+    assert set(found) == set(row.split(", "))
 
 
 def test_metrics_hold_stages_queues_batches_and_memory(models: Path, picture: bytes) -> None:
