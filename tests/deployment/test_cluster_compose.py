@@ -103,6 +103,17 @@ def test_the_services_share_the_rate_of_a_key(compose: dict[str, Any]) -> None:
         assert compose["services"][name]["environment"]["CAPS_MED_REPLICAS"] == str(count)
 
 
+def test_the_services_believe_the_edge(compose: dict[str, Any]) -> None:
+    """Scheme, client and id of a request, which it sets itself, in the network that they share."""
+    (network,) = compose["networks"]["cluster"]["ipam"]["config"]
+    edges = yaml.safe_load((DOCKER / "compose.edge.yaml").read_text())["networks"]["default"]
+    assert network not in edges["ipam"]["config"]  # both may run
+    assert "cluster" in compose["services"]["edge"]["networks"]
+    for name in ("deploy", "jobs"):
+        given = compose["services"][name]["environment"]["CAPS_MED_TRUSTED_PROXIES"]
+        assert json.loads(given) == ["127.0.0.1", network["subnet"]]
+
+
 def test_the_edge_knows_the_services(compose: dict[str, Any]) -> None:
     named = set(re.findall(r"server \S+ ([\w-]+):8000", (FOLDER / "haproxy.cfg").read_text()))
     assert named == {"worker-1", "worker-2", "jobs"} and named <= set(compose["services"])
