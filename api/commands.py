@@ -105,15 +105,15 @@ def serve(
     if cluster:
         _on_cluster(settings, host, port, without_keys, tls_cert, min_replicas, max_replicas)
         return
-    from api.access.listening import listening
+    from api.access.listening import listening, url_of
     from api.app import create_app
 
     settings = prepared(settings, host, without_keys)
     listener = listening(host, port)
     app = create_app(settings)
     config = configured(app, settings, (tls_cert, tls_key) if tls_cert and tls_key else None)
-    scheme, name = "https" if tls_cert else "http", f"[{host}]" if ":" in host else host
-    typer.echo(f"caps_med on {scheme}://{name}:{listener.getsockname()[1]}", err=True)
+    address = url_of("https" if tls_cert else "http", host, listener.getsockname()[1])
+    typer.echo(f"caps_med on {address}", err=True)
     run(config, app.state.engine, listener)
 
 

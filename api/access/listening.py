@@ -27,12 +27,25 @@ def is_loopback(host: str) -> bool:
     Raises:
         InvalidParameter: the name has no address.
     """
+    return bool(host) and all(address.is_loopback for address in _addresses(host))
+
+
+def answers_at(address: str, host: str) -> bool:
+    """Whether what listens on `host` answers at this address of the same machine, too.
+
+    Raises:
+        InvalidParameter: the name has no address.
+    """
+    wanted = ipaddress.ip_address(address)
+    return any(one.is_unspecified or one == wanted for one in _addresses(host))
+
+
+def _addresses(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     try:
         found = {info[4][0] for info in socket.getaddrinfo(host or _EVERYWHERE, None)}
     except OSError as error:
         raise InvalidParameter(f"--host {host}: this machine has no such address") from error
-    addresses = [ipaddress.ip_address(str(address).split("%")[0]) for address in found]
-    return bool(host) and all(address.is_loopback for address in addresses)
+    return [ipaddress.ip_address(str(address).split("%")[0]) for address in found]
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -47,12 +60,21 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host or _EVERYWHERE, port, type=socket.SOCK_STREAM)
         family, *_, address = sorted(found)[0]  # IPv4 where a name has both
-        return socket.create_server(address[:2], family=family)
+        return socket.create_server(address, family=family)
     except OSError as error:
         what = _REFUSED.get(error.errno or 0)
         if what is None:
             raise
         raise InvalidParameter(what.format(host=host, port=port)) from error
+
+
+def url_of(scheme: str, host: str, port: int) -> str:
+    """The address of a service, as browsers and clients take it.
+
+    >>> url_of("http", "::1", 8000)
+    'http://[::1]:8000'
+    """
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def check_exposure(

@@ -12,7 +12,7 @@ import typer
 from pydantic import BaseModel
 
 from api.access.keys import default_path
-from api.cluster.serve import environment, private_files
+from api.cluster.serve import check_host, environment, private_files
 from api.cluster.size import Size
 from api.settings import Settings
 from api.startup import checked
@@ -28,10 +28,12 @@ def serve_on_cluster(
     Ray runs on this machine until SIGTERM or SIGINT.
 
     Raises:
-        InvalidParameter: see `api.startup.checked`; or Serve runs on another address already.
+        InvalidParameter: see `api.startup.checked` and `check_host`; or Serve runs on another
+            address already.
         MissingExtra, ClusterError: see `connected`.
     """
     settings = checked(settings, host, without_keys)
+    check_host(host)
     settings = settings.model_copy(update={"keys": settings.keys or default_path()})
     settings = with_absolute_paths(settings)
     address = os.environ.get("RAY_ADDRESS", LOCAL)

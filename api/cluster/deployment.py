@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-
 import ray
 from ray import serve
 from ray.serve.context import _get_global_client
 
-from api.access.listening import is_loopback
+from api.access.listening import is_loopback, listening, url_of
 from api.cluster.replica import application
 from api.cluster.serve import check_http, environment, longest_request
 from api.cluster.size import Size
@@ -55,7 +53,7 @@ def deploy(settings: Settings, host: str, port: int, without_keys: bool, size: S
         serve.run(app, name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
         raise InvalidParameter(f"the replicas could not be started: {_reason()}") from error
-    return f"http://{options.host}:{options.port}"
+    return url_of("http", options.host, options.port)
 
 
 def end() -> None:
@@ -73,6 +71,6 @@ def _reason() -> str:
 
 
 def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as listener:
+    with listening(host, 0) as listener:
         port: int = listener.getsockname()[1]
         return port

@@ -10,6 +10,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.access.listening import answers_at
 from api.processes import import_path
 from api.protocol import MAX_HEAD_BYTES
 from api.settings import Settings
@@ -57,6 +58,21 @@ def longest_request(settings: Settings) -> float:
     """Seconds after which Serve may give up a request: later than the service's own deadlines."""
     body = settings.body_seconds + settings.max_upload_bytes / settings.min_body_rate
     return math.ceil(body + 2 * settings.request_seconds)
+
+
+def check_host(host: str) -> None:
+    """Check that HAProxy reaches the replicas of its own machine, which listen on `host`.
+
+    Raises:
+        InvalidParameter: it calls them at another address.
+    """
+    from ray._common.network_utils import get_localhost_ip
+
+    if not answers_at(own := get_localhost_ip(), host):
+        raise InvalidParameter(
+            f"--host {host}: Ray's proxies call the replicas of their own machine at {own}: give "
+            f"--host {own}, or --host 0.0.0.0 and keys"
+        )
 
 
 def check_http(options: Any, settings: Settings) -> None:  # noqa: ANN401 - ray.serve's HTTPOptions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import socket
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import cast
 
+import psutil
 import pytest
 import typer
 from fastapi import FastAPI
@@ -24,7 +26,7 @@ from typer.testing import CliRunner
 from api.access import rates
 from api.access.gate import scope_of
 from api.access.keys import KeyStore, Scope
-from api.access.listening import check_exposure, is_loopback, listening
+from api.access.listening import answers_at, check_exposure, is_loopback, listening, url_of
 from api.access.rates import Rates
 from api.app import create_app
 from api.settings import Settings
@@ -363,6 +365,29 @@ class TestListening:
         for host in ("127.0.0.1", "localhost", "::1"):
             with listening(host, 0) as one:
                 assert one.getsockname()[0] in ("127.0.0.1", "::1")
+
+    def test_a_socket_at_an_address_of_one_link(self) -> None:
+        """Which says by what interface, as fe80::1%eth0."""
+        found = [
+            address.address
+            for addresses in psutil.net_if_addrs().values()
+            for address in addresses
+            if address.family == socket.AF_INET6 and address.address.startswith("fe80:")
+        ]
+        if not found:
+            pytest.skip("this machine has no such address")
+        with listening(found[0], 0) as one:
+            assert one.getsockname()[0] == found[0].partition("%")[0]
+
+    def test_at_what_addresses_a_host_answers(self) -> None:
+        for host in ("127.0.0.1", "localhost", "0.0.0.0", "::", ""):  # noqa: S104 - it is asked only
+            assert answers_at("127.0.0.1", host)
+        for host in ("::1", "192.0.2.7"):
+            assert not answers_at("127.0.0.1", host)
+
+    def test_an_address_of_a_service_has_brackets_around_colons(self) -> None:
+        assert url_of("http", "127.0.0.1", 80) == "http://127.0.0.1:80"
+        assert url_of("https", "fd00::2", 8000) == "https://[fd00::2]:8000"
 
     def test_a_port_that_is_taken_is_told(self) -> None:
         with listening("127.0.0.1", 0) as one:

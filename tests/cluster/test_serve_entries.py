@@ -20,6 +20,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.access.keys import KeyStore
+from api.access.listening import listening
 from api.app import create_app
 from api.cluster import build
 from api.cluster.size import read_size
@@ -41,6 +42,7 @@ COMMAND = Path(sys.executable).parent / "caps-med"
         (["--monai-label"], "leave out --cluster"),
         (["--min-replicas", "3", "--max-replicas", "2"], "CAPS_MED_CLUSTER_MAX_REPLICAS"),
         (["--host", "0.0.0.0"], "there are no keys"),  # noqa: S104 - it is refused
+        (["--host", "::1"], "at 127.0.0.1: give --host 127.0.0.1, or"),
     ],
 )
 def test_the_command_refuses_before_it_looks_for_a_cluster(
@@ -55,6 +57,14 @@ def test_the_command_refuses_before_it_looks_for_a_cluster(
     )  # fmt: skip
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_a_free_port_of_every_address(host: str) -> None:
+    from api.cluster.deployment import _free_port
+
+    with listening(host, _free_port(host)):
+        pass
 
 
 def test_names_and_ranges_of_the_size_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
