@@ -100,37 +100,21 @@ def _outcome(job: Job, models: Path, files: JobFiles, spec: dict[str, Any]) -> d
 def _train(job: Job, models: Path, files: JobFiles, spec: dict[str, Any]) -> int | None:
     """Run the training command, here or in several processes; return the version it published."""
     from api.jobs.adapting import adapt_images
+    from training.cluster.processes import Processes, run_command, run_here
 
     adapt_images(job, models, files)
     checkpoint = Path(job.run_folder) / "checkpoint.pt"
     candidate, share = spec.get("candidate", False), spec.get("share") or {}
     if share.get("processes", 1) > 1:
-        from training.cluster.processes import Processes, run_command
-
         processes = Processes(share["processes"], share["cpus"], share["gpus"])
         run_command(job.command(False, candidate), checkpoint, Path.cwd(), processes, "auto")
     else:
-        _run_command(job.command(checkpoint.exists(), candidate))
+        command = job.command(checkpoint.exists(), candidate)
+        run_here(command, command)
     version = published_version(job, models)
     if version is None:
         raise RuntimeError("the command ended without publishing a model")
     return version
-
-
-def _run_command(arguments: list[str]) -> None:
-    """Run ``caps-med`` in this process."""
-    import click
-
-    from caps_med.cli.commands import app
-    from caps_med.errors import InvalidParameter
-    from caps_med.plugins import add_plugins
-
-    sys.argv = ["caps-med", *arguments]  # the bundle records the command
-    add_plugins(app)
-    try:
-        app(args=arguments, standalone_mode=False)
-    except click.ClickException as error:
-        raise InvalidParameter(error.format_message()) from error
 
 
 def published_version(job: Job, models: Path) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caps_med.errors import CapsMedError
+from caps_med.errors import CapsMedError, InvalidParameter
 from caps_med.ray_connection import connected
 from training.atomic import write_text
 
@@ -89,20 +89,38 @@ def run_command(
         raise Refused(**json.loads(refused.read_text(encoding="utf-8")))
 
 
-def _command(config: dict[str, Any]) -> None:
-    """In each process."""
+def run_here(arguments: Sequence[str], recorded: Sequence[str]) -> None:
+    """Run ``caps-med ARGUMENTS`` in this process.
+
+    Args:
+        recorded: the arguments that the bundle records.
+
+    Raises:
+        CapsMedError: the command ended with it; for an argument that it does not take,
+            InvalidParameter.
+    """
     from caps_med.cli.commands import app
     from caps_med.plugins import add_plugins
 
+    sys.argv = ["caps-med", *recorded]
+    add_plugins(app)
+    try:
+        app(args=list(arguments), standalone_mode=False)
+    except Exception as error:
+        message = getattr(error, "format_message", None)  # of typer, in older versions of click
+        if message is None:
+            raise
+        raise InvalidParameter(message()) from error
+
+
+def _command(config: dict[str, Any]) -> None:
+    """In each process."""
     os.chdir(config["home"])
     if Path(_REFUSED).exists():
         return  # another attempt would end the same way
     resume = ["--resume"] if Path(config["checkpoint"]).exists() else []
-    arguments = [*config["arguments"], *resume]
-    sys.argv = ["caps-med", *config["arguments"]]  # the bundle records the command
-    add_plugins(app)
     try:
-        app(args=arguments, standalone_mode=False)
+        run_here([*config["arguments"], *resume], config["arguments"])
     except CapsMedError as error:
         # at once: another process may be ended while it writes the same
         write_text(Path(_REFUSED), json.dumps({"message": str(error), "reason": error.code}))
