@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from api.jobs.files import JobFiles, write_json
 from api.jobs.job import Job
-from api.jobs.locks import FileLock, holder
+from api.jobs.locks import FileLock, holder, is_open_in
 from api.jobs.worker import BUSY, LOCK
 from api.processes import import_path, lower_priority, module_command
 
@@ -217,11 +217,14 @@ class LocalExecutor(FolderExecutor):
         return None
 
     def cancel(self, job: Job, hard: bool = False) -> None:
-        """See `Executor.cancel`."""
-        pid = holder(self.files(job).lock)
+        """See `Executor.cancel`; a process of another machine, which shares the disk, goes on."""
+        lock = self.files(job).lock
+        pid = holder(lock)
         process = self._processes.get(job.id)
         if not pid and process is not None and process.poll() is None:
             pid = process.pid  # it has not written its id into its lock yet
+        elif pid and not is_open_in(lock, pid):
+            return
         if pid:
             try:
                 os.killpg(pid, signal.SIGKILL if hard else signal.SIGTERM)

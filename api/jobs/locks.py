@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -72,6 +74,24 @@ class FileLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def is_open_in(path: Path, group: int) -> bool:
+    """Whether a process of this group has the file open, here: an id tells no more than a number.
+
+    A lock on a network file system may be that of a process of another machine, whose id is that of
+    a process here. Where the system does not tell, ids are believed.
+    """
+    if sys.platform != "linux":
+        return True
+    ours = path.stat()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended, or is another user's
+            if os.getpgid(int(folder.name)) != group:
+                continue
+            if any(os.path.samestat(ours, one.stat()) for one in (folder / "fd").iterdir()):
+                return True
+    return False
 
 
 def holder(path: Path) -> int | None:

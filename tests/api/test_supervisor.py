@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -121,6 +122,22 @@ def test_jobs_run_in_the_order_of_arrival(server: Server) -> None:
         server.state_becomes("succeeded", letter * 32)
     finished = sorted((server.job(x * 32).finished or 0, x) for x in "abc")
     assert "".join(x for _, x in finished) == "cab"
+
+
+def test_the_process_of_another_machine_is_not_looked_for_here(server: Server) -> None:
+    """Whose lock the network file system shows, and whose id is that of somebody's process here."""
+    server.add()
+    job, sleep = server.job(), [sys.executable, "-c", "import time; time.sleep(600)"]
+    lock = FileLock(server.executor.files(job).lock)
+    assert lock.take()
+    with subprocess.Popen(sleep, start_new_session=True) as innocent:
+        server.executor.files(job).lock.write_text(str(innocent.pid))
+        assert server.executor.alive(job)
+        server.executor.cancel(job, hard=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            innocent.wait(0.3)
+        innocent.kill()
+    lock.release()
 
 
 def test_a_server_finds_the_process_of_one_before(server: Server) -> None:
