@@ -58,4 +58,4 @@ def test_the_image_installs_by_the_steps_that_are_tested_here() -> None:
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text()
     assert "make install" in dockerfile
     assert re.search(r"^USER (?!root)", dockerfile, re.MULTILINE)
-    assert "HEALTHCHECK" in dockerfile
+    assert "HEALTHCHECK" in dockerfile and '["python", "-m", "api.health_check"]' in dockerfile
