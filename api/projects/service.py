@@ -169,8 +169,7 @@ class Projects:
 
     def delete(self, project: Project) -> None:
         """Delete a project with its files, and cancel its training; models stay."""
-        running = self.store.open_round(project.id)
-        self.store.delete_project(project.id)
+        running = self.store.delete_project(project.id)
         shutil.rmtree(self.root / project.id, ignore_errors=True)
         if running is not None and self._jobs is not None:
             with contextlib.suppress(Refusal):  # deleted already

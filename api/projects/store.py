@@ -94,11 +94,12 @@ class ProjectStore:
         query = "projects WHERE owner IS ? AND number < ? ORDER BY number DESC LIMIT ?"
         return self._all(Project, query, owner, last, limit)
 
-    def delete_project(self, identity: str) -> bool:
-        """Delete a project with all that belongs to it; return whether it was there."""
+    def delete_project(self, identity: str) -> Round | None:
+        """Delete a project with all that belongs to it; its round that is not finished, if any."""
         with self.database.transaction() as connection:
-            query = "DELETE FROM projects WHERE id = ?"
-            return connection.execute(query, (identity,)).rowcount == 1
+            found = select(connection, Round, f"rounds WHERE project = ? AND {_OPEN}", identity)
+            connection.execute("DELETE FROM projects WHERE id = ?", (identity,))
+        return next(iter(found), None)
 
     def counts(self, project: str) -> dict[State, int]:
         """Number of images by state."""

@@ -255,6 +255,24 @@ def test_that_an_image_was_deleted_meanwhile_is_said(store: ProjectStore) -> Non
         assert refused.value.code == IMAGE_NOT_FOUND
 
 
+def test_the_training_of_a_project_that_is_deleted_as_it_begins_is_cancelled(
+    store: ProjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, project = Jobs(Settings(models=tmp_path / "models"), Metrics()), project_of(store, "a")
+    one, delete = round_of(project), store.delete_project
+    jobs.store.add(one.job, "segmentation", "x", "data", False, Options())
+
+    def begun_just_before(identity: str) -> Any:  # noqa: ANN401
+        store.add_round(one, [], [])
+        return delete(identity)
+
+    monkeypatch.setattr(store, "delete_project", begun_just_before)
+    projects = Projects.__new__(Projects)
+    projects.store, projects.root, projects._jobs = store, tmp_path, jobs
+    projects.delete(project)
+    assert jobs.get(one.job).state == "cancelled"
+
+
 def test_a_round_whose_job_is_cancelled_or_deleted(store: ProjectStore, tmp_path: Path) -> None:
     jobs = Jobs(Settings(models=tmp_path / "models"), Metrics())
     unused = cast(Any, object())
