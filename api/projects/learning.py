@@ -17,7 +17,14 @@ from anyio import to_thread
 from api.engine import Engine
 from api.jobs.job import LARGEST_SEED, Job, Options
 from api.jobs.service import Jobs
-from api.problems import DATA_NOT_FIT, JOB_NOT_FOUND, LEARNING, TRAINING_UNAVAILABLE, Refusal
+from api.problems import (
+    DATA_NOT_FIT,
+    JOB_NOT_FOUND,
+    LEARNING,
+    PROJECT_NOT_FOUND,
+    TRAINING_UNAVAILABLE,
+    Refusal,
+)
 from api.projects.annotations import Annotations
 from api.projects.caller import Caller
 from api.projects.evaluation import Scores, compared, scores_of
@@ -73,8 +80,9 @@ class Learning:
             options: epochs, steps and so on, as of a training job.
 
         Raises:
-            Refusal: a round is not finished (409), too little is corrected, not every label, or
-                both pictures and volumes (422); what `Jobs.submit_folder` refuses.
+            Refusal: a round is not finished (409), the project is deleted (404), too little is
+                corrected, not every label, or both pictures and volumes (422); what
+                `Jobs.submit_folder` refuses.
         """
         if self._jobs is None:
             raise Refusal(TRAINING_UNAVAILABLE, "this service does not train models")
@@ -85,7 +93,11 @@ class Learning:
             if await to_thread.run_sync(self._store.open_round, project.id):
                 detail = "a round of this project has not finished: wait, or cancel it"
                 raise Refusal(LEARNING, detail)
-            return await self._begin(self._jobs, project, caller, options)
+            # its model is another one if a round has finished since it was looked up
+            present = await to_thread.run_sync(self._store.project, project.id)
+            if present is None:
+                raise Refusal(PROJECT_NOT_FOUND, f"there is no project {project.id}")
+            return await self._begin(self._jobs, present, caller, options)
         finally:
             self._starting.discard(project.id)
 

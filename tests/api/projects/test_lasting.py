@@ -255,6 +255,25 @@ def test_that_an_image_was_deleted_meanwhile_is_said(store: ProjectStore) -> Non
         assert refused.value.code == IMAGE_NOT_FOUND
 
 
+def test_a_round_starts_from_the_model_of_the_one_that_has_just_finished(
+    store: ProjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the request looked the project up before it had."""
+    known, unused = project_of(store, "a"), cast(Any, object())
+    learning = Learning(store, unused, unused, unused, unused, unused)
+    store.add_round(round_of(known), [], [])
+    store.finish_round(round_of(known), "m@2")
+
+    async def begin(_: object, project: Project, *more: object) -> Any:  # noqa: ANN401
+        return project.model
+
+    monkeypatch.setattr(learning, "_begin", begin)
+    assert run_async(cast(Any, learning.learn(known, Caller(), {}))) == "m@2"
+    store.delete_project(known.id)
+    with pytest.raises(Refusal, match="there is no project"):
+        run_async(learning.learn(known, Caller(), {}))
+
+
 def test_the_training_of_a_project_that_is_deleted_as_it_begins_is_cancelled(
     store: ProjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
