@@ -84,7 +84,10 @@ def is_open_in(path: Path, group: int) -> bool:
     """
     if sys.platform != "linux":
         return True
-    ours = path.stat()
+    try:
+        ours = path.stat()
+    except FileNotFoundError:  # the job has just been deleted
+        return False
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has just ended, or is another user's
             if os.getpgid(int(folder.name)) != group:
