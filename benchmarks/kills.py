@@ -56,12 +56,13 @@ def survive(
     """
     models, random_numbers = folder / "models", random.Random(seed)  # noqa: S311 - moments of kills
     models.mkdir()
-    token = "the one job"  # noqa: S105 - a client that is cut off asks again with it
+    # a client that is cut off asks again with both
+    archive, token = discs(), "the one job"
     options: dict[str, Any] = {"epochs": epochs, "steps": 2, "batch_size": 1, "crop": 64}
     for number in range(kills):
         server = start(models, folder / "server.log", SETTINGS)
         with Client(server.address) as client:
-            job = client.train("segmentation", "mine", discs(), token=token, atoms=4, **options)
+            job = client.train("segmentation", "mine", archive, token=token, atoms=4, **options)
             _until_running(client, job["id"], an_epoch=number % 3 > 0)
         time.sleep(random_numbers.uniform(0, within))
         state = _kill(server, models, job["id"], with_job=number % 2 == 1)
