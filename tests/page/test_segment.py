@@ -111,8 +111,9 @@ def test_how_sure_the_answer_is_and_a_refined_one(
     np.testing.assert_allclose(found.array, refined.probabilities.array, atol=1e-6)
 
 
-def test_another_model_does_not_stop_the_image_that_was_chosen(
-    opened: Callable[..., Page],
+@pytest.mark.parametrize("changed", ["model", "refinement", "comparison"])
+def test_what_is_changed_does_not_stop_the_image_that_was_chosen(
+    changed: str, opened: Callable[..., Page]
 ) -> None:
     page = opened("segment")
     sample(page, "segment", "T1 slice")
@@ -121,9 +122,15 @@ def test_another_model_does_not_stop_the_image_that_was_chosen(
     held = held_requests(page, "**/v1/samples/*", "GET")
     sample(page, "segment", "Another head")
     chosen = sent(page, held, 0)
-    page.locator("#segment select.model").select_option("axon-segmentation")
+    if changed == "refinement":
+        page.locator("#segment .refine").click()
+    else:
+        choice = page.locator(f"#segment select.{'model' if changed == 'model' else 'against'}")
+        choice.select_option("axon-segmentation")
     chosen.continue_()
     expect(page.locator("#segment .title")).to_contain_text("colin27.png")
+    if changed == "comparison":
+        expect(page.locator("#segment .compared")).to_be_visible()
 
 
 def test_an_answer_is_averaged_over_mirror_images(opened: Callable[..., Page]) -> None:

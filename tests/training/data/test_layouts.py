@@ -527,6 +527,9 @@ def test_missing_files_of_a_list_are_reported(name: str, tmp_path: Path) -> None
     path = LAYOUTS[f"{name[5:].upper()} list"](tmp_path, PAIRS)
     (tmp_path / "b" / "axon-07.png").unlink()
     assert unpaired(path) == {"axon-07.png": "is named in entry 8 of the list but does not exist"}
+    os.mkfifo(tmp_path / "b" / "axon-07.png")
+    told = "is named in entry 8 of the list but is a pipe or a device"
+    assert unpaired(path) == {"axon-07.png": told}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 from caps_med.errors import InvalidInput
 from training.data.cases import PARTS, Case, Cases, FileRef, Part, Unpaired
-from training.data.layouts.naming import as_on_disk, by_key, entries, stem_of
+from training.data.layouts.naming import as_on_disk, by_key, entries, is_pipe, stem_of
 from training.data.layouts.pairing import finished
 
 _CHANNEL = re.compile(r"_\d{4}$")
@@ -336,10 +336,12 @@ def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired
             continue
         if PARTS.get(part) == "test":
             continue
-        missing = [path for path in (*images, *label) if not path.exists()]
-        what = f"is named in entry {number} of the list but does not exist"
+        missing = [p for p in (*images, *label) if not p.exists() or is_pipe(p)]
         fix = "correct the path (relative to the folder of the list) or remove the entry"
-        unpaired += [Unpaired(path, what, fix) for path in missing]
+        for path in missing:
+            reason = "is a pipe or a device" if path.exists() else "does not exist"
+            what = f"is named in entry {number} of the list but {reason}"
+            unpaired.append(Unpaired(path, what, fix))
         if not missing:
             name = text_at(entry, _NAME_KEYS) or stem_of(images[0])
             refs = tuple(FileRef(path) for path in images)

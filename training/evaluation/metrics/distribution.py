@@ -130,6 +130,11 @@ def _off_diagonal_mean(matrix: Floats) -> float:
     return float((matrix.sum() - np.trace(matrix)) / (count * (count - 1)))
 
 
+def _hann(size: int) -> Floats:
+    """A Hann window, whose ends are 0; ones for two pixels, which are nothing but ends."""
+    return np.hanning(size) if size > 2 else np.ones(size)
+
+
 def radial_power(image: Image) -> Floats:
     """Log10 of the mean power of each ring of frequencies, ``[RINGS]``.
 
@@ -139,7 +144,7 @@ def radial_power(image: Image) -> Floats:
     """
     pixels = np.asarray(image, np.float64)
     height, width = pixels.shape[1:]
-    window = np.hanning(height)[:, None] * np.hanning(width)
+    window = _hann(height)[:, None] * _hann(width)
     window /= np.sqrt((window**2).mean())
     centred = (pixels - pixels.mean((1, 2), keepdims=True)) * window
     power = (np.abs(np.fft.fft2(centred)) ** 2).mean(0) / (height * width)
