@@ -33,6 +33,7 @@ def serve_on_cluster(
         MissingExtra, ClusterError: see `connected`.
     """
     settings = checked(settings, host, without_keys)
+    check_host(host)
     settings = settings.model_copy(update={"keys": settings.keys or default_path()})
     settings = with_absolute_paths(settings)
     address = os.environ.get("RAY_ADDRESS", LOCAL)
@@ -43,7 +44,6 @@ def serve_on_cluster(
         with connected(address, "serve --cluster", environment=given):
             from api.cluster.deployment import check_nodes, deploy, end
 
-            check_host(host)
             check_nodes(host)
             listening = deploy(settings, host, port, without_keys, size)
             typer.echo(f"caps_med on {listening}", err=True)

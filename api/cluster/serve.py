@@ -63,8 +63,6 @@ def longest_request(settings: Settings) -> float:
 def check_host(host: str) -> None:
     """Check that HAProxy reaches the replicas of its own machine, which listen on `host`.
 
-    It imports Ray, which must be in a block of `connected`.
-
     Raises:
         InvalidParameter: it calls them at another address.
     """
