@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,22 @@ def check_host(host: str) -> None:
     Raises:
         InvalidParameter: it calls them at another address.
     """
-    from ray._common.network_utils import get_localhost_ip
-
-    if not answers_at(own := get_localhost_ip(), host):
+    if not answers_at(own := _localhost(), host):
         raise InvalidParameter(
             f"--host {host}: Ray's proxies call the replicas of their own machine at {own}: give "
             f"--host {own}, or --host 0.0.0.0 and keys"
         )
+
+
+def _localhost() -> str:
+    """This machine's address for itself, as Ray has it, which must not be imported yet: it reads
+    some of the environment then, see `connected`.
+    """
+    try:
+        with socket.create_server(("127.0.0.1", 0)):
+            return "127.0.0.1"
+    except OSError:  # a machine with IPv6 alone
+        return "::1"
 
 
 def check_http(options: Any, settings: Settings) -> None:  # noqa: ANN401 - ray.serve's HTTPOptions
