@@ -41,6 +41,8 @@ NETWORKS = {
     "without capsules": _PLAIN,
     "without capsules float32": (*_PLAIN, *_FORMER),
     "BasicUNet": _UNET,
+    "BasicUNet 1e-3": ("--network", "unet", "--learning-rate", "0.001"),
+    "BasicUNet 4e-3": ("--network", "unet", "--learning-rate", "0.004"),
     "BasicUNet float32": (*_UNET, *_FORMER),
     "ConvCaps 625 steps": ("--epochs", "25", "--steps", "25"),
     "ConvCaps slices 625 steps": ("--dims", "2.5d", "--epochs", "25", "--steps", "25"),
