@@ -33,8 +33,9 @@ _EVENTS = {
     "subprocess.Popen": "processes started",
 }
 _MORE = ("threads started", "work given to threads", "calls of its own functions")
-#: Requests that are counted; the least counts, for other threads may be at work.
-REPEATS = 3
+#: Requests that are counted; the least counts, for other threads may be at work, such as those of a
+#: service that other tests of this process have begun.
+REPEATS = 20
 
 
 class _Watch:
