@@ -61,5 +61,5 @@ def is_ready(command: str, environment: Mapping[str, str]) -> bool:
 
 
 if __name__ == "__main__":
-    first = Path("/proc/1/cmdline").read_text().replace("\0", " ")
+    first = Path("/proc/1/cmdline").read_text(encoding="utf-8", errors="replace").replace("\0", " ")
     sys.exit(not is_ready(first, os.environ))

@@ -75,9 +75,9 @@ def find_cases(
     Outputs are named relative to the common folder of all inputs.
 
     Args:
-        inputs: one or several: files, folders, patterns with ``*``, on this machine or as ``s3://bucket/prefix``;
-            or one ``.txt`` or ``.lst`` file with one of these per line, relative to the list
-            itself; ``#`` begins a comment.
+        inputs: one or several: files, folders, patterns with ``*``, on this machine or as
+            ``s3://bucket/prefix``; or one ``.txt`` or ``.lst`` file with one of these per line,
+            relative to the list itself; ``#`` begins a comment.
         kind: "labels" also accepts DICOM SEG.
         channels: channels that the model takes; 0 without a model.
         leave_out: a folder that is neither searched nor matched by patterns: that of the
