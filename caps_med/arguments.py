@@ -1,10 +1,23 @@
-"""Checks of arguments that several constructors share."""
+"""Arguments that several functions share: their checks, and paths of which there may be several."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
 
 from caps_med.errors import InvalidParameter
+
+P = TypeVar("P")
+
+
+def as_list(paths: str | Path | Sequence[P]) -> Sequence[str | Path | P]:
+    """Paths, of which a single one is not read letter by letter: "/" would be a folder.
+
+    >>> as_list("/data/scans"), as_list(["a.png", "b.png"])
+    (['/data/scans'], ['a.png', 'b.png'])
+    """
+    return [paths] if isinstance(paths, str | Path) else paths
 
 
 def check_positive(**arguments: int) -> None:

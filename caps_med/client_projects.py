@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from caps_med.arguments import as_list
 from caps_med.client_paths import route
 
 if TYPE_CHECKING:
@@ -139,8 +140,8 @@ class Projects:
                 added.
             PartlyAdded: a later request failed, for whatever reason.
         """
-        named = list(_named(_paths(images)))
-        label_maps = _named(_paths(labels), "labels")
+        named = list(_named([Path(path) for path in as_list(images)]))
+        label_maps = _named([Path(path) for path in as_list(labels)], "labels")
         maps = _paired([name for name, _ in named], label_maps)
         url = route("projects", project, "images")
         added: list[dict[str, Any]] = []
@@ -272,11 +273,6 @@ class Projects:
     def _document(self, method: str, url: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
         found: dict[str, Any] = self._send(method, url, **request).json()
         return found
-
-
-def _paths(given: str | Path | Sequence[str | Path]) -> list[Path]:
-    """Paths, of which a single one is not read letter by letter: "/" would be a folder."""
-    return [Path(one) for one in ([given] if isinstance(given, str | Path) else given)]
 
 
 def _named(paths: Sequence[Path], kind: Kind = "image") -> Iterator[tuple[str, Sequence[Place]]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from caps_med.arguments import as_list
 from caps_med.batch.cases import CHANNEL, Case, split_suffix
 from caps_med.batch.places import (
     absolute,
@@ -86,7 +87,7 @@ def find_cases(
     Raises:
         InvalidInput: an input does not exist, or none of them contains an image.
     """
-    inputs = [inputs] if isinstance(inputs, str | Path) else inputs
+    inputs = as_list(inputs)
     paths = _expanded(inputs, leave_out)
     root = _common_folder(paths)
     walked = [

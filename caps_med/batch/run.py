@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from caps_med._version import __version__
+from caps_med.arguments import as_list
 from caps_med.batch.actions import Action
 from caps_med.batch.cases import Case, split_suffix, with_unambiguous_names
 from caps_med.batch.cluster import Cluster, run_on_cluster
@@ -108,7 +109,7 @@ def run_batch(
     """
     if jobs is not None and jobs < 1:
         raise InvalidParameter(f"jobs={jobs}: must be at least 1")
-    inputs = [inputs] if isinstance(inputs, str | Path) else inputs
+    inputs = as_list(inputs)
     with store_errors():
         return _run(action, inputs, place_of(out), jobs, cluster, resume, overwrite, listener)
 
