@@ -13,11 +13,42 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO
 
+from caps_med.errors import InvalidParameter
+
 _NAMES = f".{'[0-9a-f]' * 16}.draft"
 #: Of folders of `scratch`: how their names begin, the file in them that is locked, and the seconds
 #: that it may take to lock it.
 _SCRATCH, _LOCK, _FRESH = "caps-med-case-", ".lock", 60.0
 _FOLDER: ContextVar[Path | None] = ContextVar("caps_med_drafts", default=None)
+
+
+def check_place(path: Path) -> None:
+    """Raise `InvalidParameter` if no file can be written to this path."""
+    try:
+        in_folder, is_folder = path.parent.is_dir(), path.is_dir()
+    except OSError as error:
+        raise InvalidParameter(f"cannot write {path}: {error.strerror}") from error
+    if "\0" in str(path):
+        raise InvalidParameter(f"cannot write {str(path)!r}: no file can have such a name")
+    if not in_folder:
+        raise InvalidParameter(f"{path}: there is no folder {path.parent}; create it first")
+    if is_folder:
+        raise InvalidParameter(f"{path} is a folder: give the name of a file")
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder, and those above it, unless it exists.
+
+    Raises:
+        InvalidParameter: it cannot be created; the message says why.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise InvalidParameter(f"{path} is a file: give the name of a folder") from error
+    except (OSError, ValueError) as error:  # the latter for a name with a zero byte
+        reason = error.strerror if isinstance(error, OSError) else "no folder can have such a name"
+        raise InvalidParameter(f"cannot write {str(path)!r}: {reason}") from error
 
 
 @contextmanager

@@ -35,10 +35,17 @@ class ModelRepository:
 
     Args:
         root: the folder; None takes `default_root`. It need not exist until a model is written.
+
+    Raises:
+        InvalidParameter: no folder can have this name.
     """
 
     def __init__(self, root: Path | str | None = None) -> None:
         self.root = default_root() if root is None else Path(root)
+        try:
+            self.root.is_dir()
+        except OSError as error:
+            raise InvalidParameter(f"models={str(self.root)!r}: {error.strerror}") from error
 
     @staticmethod
     def check_name(name: str) -> str:

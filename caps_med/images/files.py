@@ -13,7 +13,7 @@ from typing import TypeAlias, get_args
 
 import numpy as np
 
-from caps_med.drafts import write_whole
+from caps_med.drafts import check_place, write_whole
 from caps_med.errors import InvalidInput, InvalidParameter, NotFinite, UnsupportedFormat
 from caps_med.images.channels import chosen_volume, stack_channels
 from caps_med.images.codecs import dicom_layout, zipped
@@ -414,23 +414,9 @@ def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:
     """
     path = Path(path)
     codec = codec_of_path(path)
-    _check_place(path)
+    check_place(path)
     data = encode_image(image, codec.name, compress=path.name.lower().endswith(".gz"))
     write_whole(path, data)
-
-
-def _check_place(path: Path) -> None:
-    """Raise `InvalidParameter` if no file can be written to this path."""
-    try:
-        in_folder, is_folder = path.parent.is_dir(), path.is_dir()
-    except OSError as error:
-        raise InvalidParameter(f"cannot write {path}: {error.strerror}") from error
-    if "\0" in str(path):
-        raise InvalidParameter(f"cannot write {str(path)!r}: no file can have such a name")
-    if not in_folder:
-        raise InvalidParameter(f"{path}: there is no folder {path.parent}; create it first")
-    if is_folder:
-        raise InvalidParameter(f"{path} is a folder: give the name of a file")
 
 
 def _file_start(path: Path) -> bytes:

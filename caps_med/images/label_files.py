@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from caps_med.drafts import write_whole
+from caps_med.drafts import check_place, write_whole
 from caps_med.images.image import Array
 from caps_med.images.labels import label_colors, label_palette
 
@@ -42,5 +42,10 @@ def label_description(names: Mapping[int, str], palette: Array | None = None) ->
 def write_label_description(
     path: str | Path, names: Mapping[int, str], palette: Array | None = None
 ) -> None:
-    """Write a label description file; see `label_description`."""
+    """Write a label description file; see `label_description`.
+
+    Raises:
+        InvalidParameter: its folder does not exist, it is a folder, or no file can have this name.
+    """
+    check_place(Path(path))
     write_whole(Path(path), label_description(names, palette).encode())

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from caps_med.drafts import draft_of, write_whole
+from caps_med.drafts import check_place, draft_of, make_folder, write_whole
 from caps_med.errors import LayerNotFound
 from caps_med.images import MedicalImage, chosen_slice, encode_image
 from caps_med.inference.capsule_montage import capsule_montage
@@ -87,12 +87,18 @@ class Features:
         return encode_image(self.contact_sheet(), "png")
 
     def save(self, path: str | Path) -> None:
-        """Write one ``.npz`` file, or a folder of features, contact sheet and statistics."""
+        """Write one ``.npz`` file, or a folder of features, contact sheet and statistics.
+
+        Raises:
+            InvalidParameter: no such file or folder can be written, for example a folder in the
+                place of a file; the message says why.
+        """
         path = Path(path)
-        if path.suffix == ".npz":
+        if path.suffix.lower() == ".npz":
+            check_place(path)
             self._save_arrays(path)
             return
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         arrays, sheet, numbers = (path / name for name in FOLDER_FILES)
         self._save_arrays(arrays)
         self.contact_sheet().save(sheet)

@@ -84,7 +84,7 @@ class Model:
         self,
         bundle: Bundle,
         limits: Limits | None = None,
-        device: str | torch.device | None = None,
+        device: str | int | torch.device | None = None,
         precision: Precision = "fp32",
     ) -> None:
         self.bundle, self.limits = bundle, limits or Limits.of_environment()
@@ -619,21 +619,25 @@ class Model:
         return found
 
 
-def known_device(device: str | torch.device | None = None) -> torch.device:
+def known_device(device: str | int | torch.device | None = None) -> torch.device:
     """`device`, else ``CAPS_MED_DEVICE`` (``cpu``, ``cuda:1``), else a GPU if there is one.
+
+    A number counts the accelerator's devices from 0, as in PyTorch.
 
     Raises:
         InvalidParameter: there is no such device.
     """
-    named = device or os.environ.get("CAPS_MED_DEVICE")
-    if not named:
+    given = device is not None and device != ""
+    named = device if given else os.environ.get("CAPS_MED_DEVICE")
+    if named is None or named == "":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.empty(0, device=named)
         _ = found.cpu()  # "meta" holds no numbers
         return found.device
-    except (RuntimeError, AssertionError, ImportError) as error:  # by what torch was built with
-        asked, otherwise = ("device", "give none") if device else ("CAPS_MED_DEVICE", "unset it")
+    # by what torch was built with; for numbers out of range, and of other types
+    except (RuntimeError, AssertionError, ImportError, TypeError, ValueError) as error:
+        asked, otherwise = ("device", "give none") if given else ("CAPS_MED_DEVICE", "unset it")
         raise InvalidParameter(
             f"{asked}={str(named)!r}: this machine has no such device; use cpu, or {otherwise}"
         ) from error
@@ -642,7 +646,7 @@ def known_device(device: str | torch.device | None = None) -> torch.device:
 def load_model(
     name: str,
     models: str | Path | None = None,
-    device: str | torch.device | None = None,
+    device: str | int | torch.device | None = None,
     limits: Limits | None = None,
 ) -> Model:
     """Load a model by name (``name@3`` for one version).
@@ -650,7 +654,8 @@ def load_model(
     Args:
         models: the model repository; None uses ``CAPS_MED_MODELS`` or the user's data folder.
             The built-in models are always available.
-        device: where the network runs; None uses ``CAPS_MED_DEVICE``, or a GPU if there is one.
+        device: where the network runs, as PyTorch names devices: ``"cpu"``, ``"cuda:1"``, or 1 for
+            the accelerator's second; None uses ``CAPS_MED_DEVICE``, or a GPU if there is one.
         limits: bounds on the images that it reads, such as ``Limits(max_voxels=2**29)``; None uses
             ``CAPS_MED_MAX_VOXELS`` and so on, see `Limits.of_environment`, or the defaults.
 

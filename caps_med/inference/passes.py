@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from caps_med.errors import InputTooLarge
+from caps_med.errors import InputTooLarge, InvalidParameter
 from caps_med.inference.progress import count_steps
 from caps_med.layers import UnitCapsule
 from caps_med.networks import CapsuleNetwork
@@ -173,6 +173,22 @@ def passes(
             else:
                 answer = forward(part, vector)
         yield answer if network.spatial_dims == 2 else answer[0].movedim(0, 1)
+
+
+def one_batch(network: CapsuleNetwork, images: Sequence[Tensor]) -> Tensor:
+    """The slices `[D, C, H, W]` of several images, one after another.
+
+    Raises:
+        InvalidParameter: their sizes differ; or there are several for a 3-D network, which would
+            take them for one volume.
+    """
+    sizes = {tuple(one.shape[2:]) for one in images}
+    if len(images) > 1 and network.spatial_dims == 3:
+        raise InvalidParameter(f"{len(images)} volumes: a 3-D network takes one at a time")
+    if len(sizes) > 1:
+        listed = ", ".join(sorted(size_text(size, "pixels") for size in sizes))
+        raise InvalidParameter(f"slices of {listed} at the network's spacing: give equal sizes")
+    return torch.cat(list(images))
 
 
 def joined(length: int, parts: Iterator[Tensor]) -> Tensor:

@@ -21,7 +21,7 @@ from caps_med.inference.assembling import assembled
 from caps_med.inference.certainty import Certainty
 from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.mirrors import mean_over, mirror_images
-from caps_med.inference.passes import in_one_call, joined, passes
+from caps_med.inference.passes import in_one_call, joined, one_batch, passes
 from caps_med.inference.precision import NOTE, Precision, computed_in
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
@@ -309,8 +309,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """Segment images of equal size as one batch.
 
         The answers equal those of single calls, on a CPU to the bit, on a GPU up to rounding. A 3-D
-        network takes one image. Raises like a single call, for the first image that fails. Without
-        images there are no answers.
+        network takes one image. Raises like a single call, for the first image that fails, and
+        InvalidParameter for images that cannot be one batch. Without images there are no answers.
 
         Args:
             maps: as for a call, without the disagreement.
@@ -325,7 +325,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             parts = [self._passes(self.network, slices[0])]
         else:
             alone = in_one_call(self.network, slices[0])
-            batch = torch.cat(slices)
+            batch = one_batch(self.network, slices)
             together = joined(len(batch), self._passes(self.network, batch, alone))
             parts = [[part] for part in together.split([len(x) for x in slices])]
         answers = zip(images, prepared, parts, strict=True)

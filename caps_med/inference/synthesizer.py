@@ -15,7 +15,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference.applied import AppliedNetwork
 from caps_med.inference.label_suitability import unlike_training_labels
-from caps_med.inference.passes import in_passes
+from caps_med.inference.passes import in_passes, one_batch
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.inference.resolution import coarser_than_training
@@ -66,9 +66,12 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         """Synthesize from label maps of equal size as one batch, each with the noise of its seed.
 
         The images equal those of single calls, on a CPU to the bit, on a GPU up to rounding. A 3-D
-        network takes one label map. Raises like a single call, for the first that fails.
+        network takes one label map. Raises like a single call, for the first that fails, and
+        InvalidParameter for label maps that do not have one seed each, or sizes that differ.
         """
-        if not (labels or seeds):
+        if len(labels) != len(seeds):
+            raise InvalidParameter(f"{len(labels)} label maps, {len(seeds)} seeds: give one each")
+        if not labels:
             return []
         seeds = [known_seed(seed) for seed in seeds]
         noise = [self.noise(seed) for seed in seeds]
@@ -130,7 +133,7 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         maps = in_passes(
             self.network,
             self._image,
-            torch.cat([one.slices for one in prepared]),
+            one_batch(self.network, [one.slices for one in prepared]),
             windowed=self.network.windowed,
             vectors=torch.cat(noise),
         )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
+from caps_med.layers.ordered import Ordered
 from caps_med.routing import Routing, active_backend, couplings, route
 from caps_med.routing.backends import in_graph
 
@@ -18,7 +19,7 @@ _GAIN = 0.6
 _NATIVE_FROM = 6
 
 
-class DenseVotes(nn.Module):
+class DenseVotes(Ordered):
     """The base of fully connected capsule layers: weights ``[I, J, A, A_in]`` that cast votes.
 
     Args:

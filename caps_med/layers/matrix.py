@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from caps_med.arguments import check_choice
 from caps_med.errors import InvalidParameter
+from caps_med.layers.ordered import Ordered
 from caps_med.layers.spatial import conv_type
 from caps_med.routing import EMCapsules, EMRouting, route_em
 
@@ -66,7 +67,7 @@ class PrimaryMatrixCapsules(nn.Module):
         return PoseMatrices(poses.unflatten(1, (self.out_types, ATOMS)), logits.sigmoid())
 
 
-class _RoutedByEM(nn.Module):
+class _RoutedByEM(Ordered):
     """Transformation matrices ``[T, I, J, 4, 4]`` of T taps, and the two costs of each type.
 
     The matrices of vector poses are ``[T, I, J, 16, 16]``.

@@ -66,7 +66,11 @@ class _Pointwise(_ConvNd):
     """A convolution with kernel 1; without gradients, oneDNN computes it on CPUs."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        left = torch.is_grad_enabled() or _left_to_pytorch(input, weight, bias)
+        left = (
+            torch.is_grad_enabled()
+            or set(self.padding) != {0}
+            or _left_to_pytorch(input, weight, bias)
+        )
         if left or not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
             return super()._conv_forward(input, weight, bias)
         return _by_onednn(self, input, weight, bias)
@@ -225,7 +229,6 @@ def _is_tiled(
     if (
         torch.compiler.is_compiling()  # which cannot follow the questions below
         or not is_tileable(layer)
-        or maps.ndim != len(layer.kernel_size) + 2
         or _left_to_pytorch(maps, weight, bias)
         or active_backend(maps.device) != "numba"
         or not has_fused_additions()
@@ -267,10 +270,11 @@ def convolve_window(layer: Convolution, maps: Tensor, window: Window) -> Tensor:
 
 def _left_to_pytorch(maps: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether to leave the choice to PyTorch: for graphs, forward-mode derivatives, transforms of
-    `torch.func`, and other types and devices.
+    `torch.func`, maps without a batch axis, and other types and devices.
     """
     return (
         in_graph()
+        or maps.ndim != weight.ndim
         or not (maps.device.type == weight.device.type == "cpu")
         or torch.is_autocast_enabled("cpu")
         or not (maps.dtype == weight.dtype == torch.float32)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.arguments import check_choice
+from caps_med.layers.ordered import Ordered
 from caps_med.layers.spatial import conv_type, transposed_conv_type
 from caps_med.layers.voting import VotingLayer
 from caps_med.routing.backends import in_graph
@@ -56,7 +57,7 @@ def _summed(votes: Tensor) -> Tensor:
     return votes.sum(1, dtype=wide_dtype(votes))
 
 
-class UnitCapsule(VotingLayer):
+class UnitCapsule(Ordered, VotingLayer):
     """Capsules from unit routing: the sum of all votes, each scaled to length one, plus a bias.
 
     Votes are depthwise separable: a kernel for each pair of types, the same for all atoms, then a

@@ -68,8 +68,6 @@ class ClassificationNetwork(CapsuleNetwork):
 
         This is several times as fast for small images; the answers are equal up to rounding.
         """
-        if not len(image):  # which not every layer of MONAI accepts
-            return self.classify(image)
         self.check(image)
         return self._classify(image)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
@@ -134,7 +134,7 @@ class ResNet(ConvolutionalClassifier):
         check_positive(blocks=min(blocks), widths=min(widths))
         from monai.networks.nets import ResNet as MonaiResNet
 
-        self.resnet: nn.Module = MonaiResNet(
+        self.resnet: Any = MonaiResNet(
             "basic",
             list(blocks),
             list(widths),
@@ -148,5 +148,10 @@ class ResNet(ConvolutionalClassifier):
 
     def logits(self, image: Tensor) -> Tensor:
         """See `ConvolutionalClassifier.logits`."""
-        found: Tensor = self.resnet(self.stem(image))
+        # not by MONAI's `forward`, whose `view` refuses an empty batch
+        maps, layers = self.stem(image), self.resnet
+        maps = layers.act(layers.bn1(layers.conv1(maps)))
+        for stage in (layers.layer1, layers.layer2, layers.layer3, layers.layer4):
+            maps = stage(maps)
+        found: Tensor = layers.fc(layers.avgpool(maps).flatten(1))
         return found

@@ -174,6 +174,11 @@ def test_a_name_is_no_path(models: Path, name: str) -> None:
             find(name)
 
 
+def test_a_repository_has_a_name_that_folders_can_have() -> None:
+    with pytest.raises(InvalidParameter, match=r"models='aaa.*': File name too long"):
+        ModelRepository("a" * 300)
+
+
 def test_a_folder_that_is_not_named_as_a_model_has_no_versions(tmp_path: Path) -> None:
     write_tiny(tmp_path, "mine", tiny_card("segmentation"))
     (tmp_path / "mine").rename(tmp_path / ".jobs")

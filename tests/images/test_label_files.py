@@ -2,13 +2,21 @@ from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 
 import nibabel as nib
 import nrrd
 import numpy as np
 import pytest
 
-from caps_med.images import MedicalImage, encode_image, label_description, read_image
+from caps_med.errors import InvalidParameter
+from caps_med.images import (
+    MedicalImage,
+    encode_image,
+    label_description,
+    read_image,
+    write_label_description,
+)
 
 
 def test_itk_snap_reads_names_and_colours() -> None:
@@ -32,6 +40,14 @@ def test_only_the_background_is_black(label: int) -> None:
     assert line.split()[1:4] != ["0", "0", "0"]
     header = nrrd.read_header(io.BytesIO(encode_image(image, "nrrd")))
     assert header["Segment0_Color"].split() != ["0", "0", "0"]
+
+
+def test_a_label_description_is_written_where_a_file_can_be(tmp_path: Path) -> None:
+    for name, message in (("a" * 300, "too long"), ("none/l.txt", "no folder"), ("", "a folder")):
+        with pytest.raises(InvalidParameter, match=message):
+            write_label_description(tmp_path / name, {1: "lesion"})
+    write_label_description(tmp_path / "l.txt", {1: "lesion"})
+    assert "lesion" in (tmp_path / "l.txt").read_text()
 
 
 def intent(data: bytes) -> str:

@@ -59,6 +59,25 @@ def test_the_ends_are_the_seeds_images(models: Path, labels: MedicalImage) -> No
         model.interpolate(labels, 3, 11, 1)
 
 
+def test_features_are_saved_where_files_can_be(tmp_path: Path) -> None:
+    origin = AnswerProvenance("x", 1, "SegCaps", "0" * 64, "")
+    found = Features({"conv1": np.ones((1, 2, 4, 4), np.float32)}, origin, (4, 4))
+    (tmp_path / "file").write_text("")
+    for name, message in {
+        "file": "is a file: give the name of a folder",
+        "file/below": "cannot write .*below': Not a directory",
+        "a" * 300: "cannot write .*aaa': File name too long",
+        "a" * 300 + ".npz": "cannot write .*aaa.npz: File name too long",
+        "none/f.npz": "there is no folder .*none; create it first",
+        "zero\0": "no folder can have such a name",
+        "zero\0.npz": "no file can have such a name",
+    }.items():
+        with pytest.raises(InvalidParameter, match=message):
+            found.save(tmp_path / name)
+    found.save(tmp_path / "capitals.NPZ")
+    assert (tmp_path / "capitals.NPZ").is_file()
+
+
 def test_no_step_is_a_leap() -> None:
     """Each step changes the image by less than a third of what the whole way does."""
     model = load_model("brain-t1-synthesis")

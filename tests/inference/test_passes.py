@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,6 +207,38 @@ def test_a_tanh_generator_uses_its_whole_range(tmp_path: Path) -> None:
     assert raw.min() < -0.1
     found = model.synthesize(labels, seed=4).array
     np.testing.assert_allclose(found, (raw[0].numpy() + 1) / 2, atol=1e-6)
+
+
+def test_images_that_are_no_batch(tmp_path: Path, models: Path) -> None:
+    """Of two volumes, a 3-D network took the second for the next slices of the first."""
+    segmenter = caps_med.load_model("tiny-segmentation", models).segmenter
+    pictures = [MedicalImage(np.ones((1, rows, 16), np.float32)) for rows in (16, 24)]
+    with pytest.raises(InvalidParameter, match="slices of 16 × 16 pixels, 16 × 24 pixels at"):
+        segmenter.many(pictures)
+    synthesizer = caps_med.load_model("tiny-synthesis", models).synthesizer
+    labels = [label_volume(size) for size in ((16, 16, 2), (16, 24, 2))]
+    with pytest.raises(InvalidParameter, match="at the network's spacing: give equal sizes"):
+        synthesizer.many(labels, [1, 2])
+    with pytest.raises(InvalidParameter, match="2 label maps, 1 seeds: give one each"):
+        synthesizer.many(labels, [1])
+    with pytest.raises(InvalidParameter, match="2 volumes: a 3-D network takes one at a time"):
+        written(tmp_path, "segmentation", spatial_dims=3).segmenter.many([volume(), volume()])
+
+
+def test_a_number_of_a_device_is_pytorch_s(models: Path) -> None:
+    """0 was taken for no device at all."""
+    if torch.accelerator.is_available():
+        found = caps_med.load_model("tiny-segmentation", models, device=0)
+        assert next(found.network.parameters()).device == torch.empty(0, device=0).device
+        return
+    with pytest.raises(InvalidParameter, match="device='0': this machine has no such device"):
+        caps_med.load_model("tiny-segmentation", models, device=0)
+
+
+@pytest.mark.parametrize("device", [-7, 2**70, 1.5])
+def test_what_is_no_device(models: Path, device: Any) -> None:  # noqa: ANN401
+    with pytest.raises(InvalidParameter, match="this machine has no such device"):
+        caps_med.load_model("tiny-segmentation", models, device=device)
 
 
 def test_a_device_that_is_not_there(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,15 @@ def test_the_result_is_pytorch_s(spatial_dims: int, bias: bool) -> None:
         assert ours(maps).movedim(1, -1).is_contiguous()
 
 
+@pytest.mark.parametrize("kernel_size", [1, 5])
+def test_maps_without_a_batch_axis_are_taken_as_by_pytorch(kernel_size: int) -> None:
+    layer = vote_conv_type(2, kernel_size)(16, 24, kernel_size, padding=2)
+    maps = torch.rand(16, 32, 32)
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(maps), layer(maps[None])[0], rtol=0, atol=ROUNDING)
+        assert layer(maps).shape == (24, *(37 - kernel_size,) * 2)
+
+
 def test_gradients_and_other_types_are_left_to_pytorch() -> None:
     plain, ours, maps = pair(2, bias=False)
     grads: list[Tensor] = []

@@ -292,8 +292,9 @@ class TestConvolutionalNetworks:
             whole, _ = network.classify_together(batch)
         torch.testing.assert_close(whole, together, rtol=0, atol=1e-5)
 
-    def test_an_empty_batch_has_no_scores(self, name: str) -> None:
-        network = self.network(name)
+    @pytest.mark.parametrize("training", [False, True])
+    def test_an_empty_batch_has_no_scores(self, name: str, training: bool) -> None:
+        network = self.network(name).train(training)
         for classify in (network.classify, network.classify_together):
             scores, capsules = classify(images(network, 0))
             assert scores.shape == (0, network.out_channels)

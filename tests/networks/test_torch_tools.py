@@ -50,8 +50,12 @@ def network(request: pytest.FixtureRequest) -> CapsuleNetwork:
 
 @pytest.fixture
 def inputs(network: CapsuleNetwork) -> tuple[Tensor, ...]:
+    return inputs_of(network, NETWORKS[type(network).__name__][1])
+
+
+def inputs_of(network: CapsuleNetwork, size: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """Two samples."""
     generator = torch.Generator().manual_seed(1)
-    size = NETWORKS[type(network).__name__][1]
     image = torch.rand(2, 1, *size, generator=generator)
     if isinstance(network, SynthesisNetwork):
         return image, torch.randn(2, network.noise_size, generator=generator)
@@ -96,6 +100,36 @@ def test_a_copy_and_a_saved_module_answer_alike(
         answer = network(*inputs)
         assert torch.equal(copy.deepcopy(network)(*inputs), answer)
         assert torch.equal(torch.load(saved, weights_only=False)(*inputs), answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "size"),
+    [
+        *((name, arguments, size) for name, (arguments, size) in NETWORKS.items()),
+        ("OnlyCaps", {"atoms": 4, "spatial_dims": 3}, (8, 8, 8)),
+        ("CapsPix2Pix", {"atoms": 2, "spatial_dims": 3, "noise_source": "field"}, (8, 8, 8)),
+        *((name, NETWORKS[name][0] | {"image_size": (20,) * 3}, (20,) * 3)
+          for name in ("CapsNet", "MatrixCapsules", "EfficientCapsNet")),
+    ],
+)  # fmt: skip
+def test_channels_last_reorders_kernels_alone(
+    name: str, arguments: dict[str, Any], size: tuple[int, ...]
+) -> None:
+    """PyTorch takes every parameter of that rank for a kernel, and refuses those of other ranks."""
+    order = {2: torch.channels_last, 3: torch.channels_last_3d}[len(size)]
+    network = build_network(name, arguments).double().eval()
+    inputs = tuple(x.double() for x in inputs_of(network, size))
+    with torch.no_grad():
+        answer = network(*inputs)
+        moved: Any = copy.deepcopy(network).to(memory_format=order)  # type: ignore[call-overload]
+        torch.testing.assert_close(moved(*inputs), answer, rtol=0, atol=1e-8)
+    for layer in moved.modules():
+        if not isinstance(layer, nn.modules.conv._ConvNd):
+            own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+            assert all(tensor.is_contiguous() for tensor in own)
+    trained(moved, inputs)
+    back: Any = moved.to(memory_format=torch.contiguous_format)
+    assert all(tensor.is_contiguous() for tensor in back.state_dict().values())
 
 
 @pytest.mark.parametrize("assign", [False, True])

@@ -9,13 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
+from caps_med.layers.ordered import Ordered
 from caps_med.layers.spatial import conv_type
 from caps_med.networks.noise.depth import path_of
 from caps_med.networks.noise.fields import SCALES, fixed_patterns, random_fields
 from caps_med.networks.noise.source import NoiseSource
 
 
-class FieldNoise(NoiseSource):
+class FieldNoise(Ordered, NoiseSource):
     """The first half of z is a style code, the second half a random field (this project's own).
 
     The published sources give every pixel the same numbers, so no noise vector can express the

@@ -62,7 +62,7 @@ def _train(
 ) -> tuple[ClassificationNetwork, Best]:
     trainer, run, published = _assembled(source, recipe, folder, workers, models)
     best = run_epochs(trainer, run, resume)
-    _order_convolutions(published, torch.contiguous_format)
+    _order_kernels(published, torch.contiguous_format)
     return published.eval(), best
 
 
@@ -76,7 +76,7 @@ def _assembled(
     """The trainer of a network that has not learned anything, its run, and the one to publish."""
     device, network = distributed.device(), initial_network(recipe, source, models)
     assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
-    _order_convolutions(network, torch.channels_last)
+    _order_kernels(network, torch.channels_last)  # a quarter faster
     optimizer = adam(network, recipe.rate, AdamW, weight_decay=recipe.weight_decay)
     published = network
     parts: dict[str, Stateful] = {"network": network, "optimizer": optimizer}
@@ -120,11 +120,8 @@ def _assembled(
     return trainer, run, published
 
 
-def _order_convolutions(network: nn.Module, order: torch.memory_format) -> None:
-    """Order the weights of convolutions in memory; with channels last they are a quarter faster."""
-    for layer in network.modules():
-        if isinstance(layer, nn.Conv2d):
-            layer.weight.data = layer.weight.data.contiguous(memory_format=order)
+def _order_kernels(network: nn.Module, order: torch.memory_format) -> None:
+    network.to(memory_format=order)  # type: ignore[call-overload]  # which PyTorch's types lack
 
 
 def _example(
