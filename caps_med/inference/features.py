@@ -21,7 +21,7 @@ from caps_med.inference.capsule_montage import capsule_montage
 from caps_med.inference.passes import check_wanted, input_of_slice
 from caps_med.inference.progress import count_steps
 from caps_med.inference.provenance import AnswerProvenance
-from caps_med.networks import CapsuleNetwork
+from caps_med.networks import CapsuleNetwork, LayerInfo
 
 FloatArray = NDArray[np.float32]
 
@@ -152,19 +152,25 @@ class FeatureExplorer:
             found = capsules(input_of_slice(self.network, slices, at))
         advance(1)
         layers = {
-            info.name: self._of_slice(found[info.name], at, slices.shape[2:], info.stride)
+            info.name: self._of_slice(found[info.name], at, slices.shape[2:], info)
             for info in self.network.layers
             if layer in (None, info.name)
         }
         rows, columns = slices.shape[2:]
         return Features(layers, self.provenance, (rows, columns))
 
-    def _of_slice(self, capsules: Tensor, at: int, sizes: torch.Size, stride: int) -> FloatArray:
+    def _of_slice(
+        self, capsules: Tensor, at: int, sizes: torch.Size, info: LayerInfo
+    ) -> FloatArray:
         """`[J, A, H, W]` of one slice, without padding."""
         check_wanted()
         if self.network.spatial_dims == 3:
-            capsules = capsules[:, :, :, at // stride]
-        rows, columns = (-(-size // stride) for size in sizes)
+            explored = self.network.explored
+            capsules = capsules[:, :, :, explored.nearest_position(info, at, capsules.shape[3])]
+        if self.network.divisor == 1:  # nothing is padded, and pixels may have been repeated
+            rows, columns = capsules.shape[3:]
+        else:
+            rows, columns = (-(-size // info.stride) for size in sizes)
         return np.ascontiguousarray(capsules[0, ..., :rows, :columns].float().cpu().numpy())
 
     def check_layer(self, layer: str | None) -> None:

@@ -451,11 +451,11 @@ class Model:
 
         Args:
             source, slice, seed: see `features`.
-            row, column: in the slice at the network's spacing.
+            row, column: in the slice at the network's spacing. Along the border of a layer of
+                convolutions without padding, the nearest capsules are taken.
 
         Raises:
-            LayerNotFound: no such layer. InvalidParameter: no such slice or pixel, or the layer has
-                no capsules there.
+            LayerNotFound: no such layer. InvalidParameter: no such slice or pixel.
         """
         self.check_layer(layer)
         read = self.read(source, self.reads)

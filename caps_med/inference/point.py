@@ -61,9 +61,9 @@ class InputRecorder:
     def __init__(self, network: CapsuleNetwork, layer: str) -> None:
         names = [info.name for info in network.layers]
         above = names.index(layer) + 1
-        self._infos = {info.name: info for info in network.layers}
+        self._network, self._infos = network.explored, {info.name: info for info in network.layers}
         self.layer, self.name = layer, names[above] if above < len(names) else None
-        self._module = None if self.name is None else network.explored.get_submodule(self.name)
+        self._module = None if self.name is None else self._network.get_submodule(self.name)
         self._input: Any = None
         self._remove: Callable[[], None] | None = None
 
@@ -89,18 +89,19 @@ class InputRecorder:
             depth: the slice, for a 3-D network.
 
         Raises:
-            InvalidParameter: the pixel is outside the slice, or the layer has no capsules there.
+            InvalidParameter: the pixel is outside the slice.
         """
         info, capsules = self._infos[self.layer], features.layers[self.layer]
-        # convolutions without padding have fewer positions
-        covered = [n * info.stride for n in capsules.shape[2:]]
-        rows, columns = map(min, features.size, covered)
+        rows, columns = features.size
         if not (0 <= row < rows and 0 <= column < columns):
             raise InvalidParameter(
-                f"row={row}, column={column}: must be 0 to {rows - 1} and 0 to {columns - 1}, "
-                f"which {self.layer} covers of this slice"
+                f"row={row}, column={column}: must be 0 to {rows - 1} and 0 to {columns - 1} in "
+                "this slice"
             )
-        r, c = row // info.stride, column // info.stride
+        r, c = (
+            self._network.nearest_position(info, pixel, count)
+            for pixel, count in zip((row, column), capsules.shape[2:], strict=True)
+        )
         found: NDArray[np.float32] | None
         if isinstance(self._module, ROUTED_WHOLE):
             with torch.inference_mode():

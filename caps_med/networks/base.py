@@ -24,12 +24,18 @@ Output = Literal["sigmoid", "tanh"]
 
 @dataclass(frozen=True)
 class LayerInfo:
-    """One capsule layer: its name, capsule types J, atoms A, and input pixels per position."""
+    """One capsule layer: its name, capsule types J, atoms A, and input pixels per position.
+
+    Attributes:
+        first: the first of the input pixels for which position 0 stands: convolutions without
+            padding leave out those before. For classification, counted behind the stem.
+    """
 
     name: str
     types: int
     atoms: int
     stride: int
+    first: int = 0
 
 
 class CapsuleNetwork(nn.Module):
@@ -69,6 +75,15 @@ class CapsuleNetwork(nn.Module):
         The decoder is not among `layers`; 0 without one.
         """
         return 0.0
+
+    def nearest_position(self, layer: LayerInfo, pixel: int, count: int) -> int:
+        """Of `count` positions of a layer along an axis, the one that stands for an input pixel, or
+        is nearest to it.
+        """
+        return min(max(0, self._position(layer, pixel)), count - 1)
+
+    def _position(self, layer: LayerInfo, pixel: int) -> int:
+        return (pixel - layer.first) // layer.stride
 
     def capsules(self, *inputs: Any) -> OrderedDict[str, Tensor]:  # noqa: ANN401 - each network has its own
         """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation.

@@ -83,8 +83,8 @@ class CapsNet(ClassificationNetwork):
             )
         stride = 2**self.stem.halvings
         self.layers = (
-            LayerInfo("conv1", 1, width, stride),
-            LayerInfo("primarycaps", primary_types, _PRIMARY_ATOMS, 2 * stride),
+            LayerInfo("conv1", 1, width, stride, _KERNEL // 2),
+            LayerInfo("primarycaps", primary_types, _PRIMARY_ATOMS, 2 * stride, _KERNEL - 1),
             LayerInfo("classcaps", out_channels, _CLASS_ATOMS, max(self.image_size)),
         )
 

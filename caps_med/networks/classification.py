@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from caps_med.arguments import check_positive
 from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type
-from caps_med.networks.base import CapsuleNetwork
+from caps_med.networks.base import CapsuleNetwork, LayerInfo
 from caps_med.networks.batching import sample_by_sample
 
 #: A stem brings the longest edge to at most this, so that votes stay bounded for images of any
@@ -80,6 +80,11 @@ class ClassificationNetwork(CapsuleNetwork):
         The class capsules come last, with one position: ``[B, out_channels, A, 1, 1]``.
         """
         raise NotImplementedError
+
+    def _position(self, layer: LayerInfo, pixel: int) -> int:
+        stem = self.stem
+        behind = (pixel >> stem.halvings) * stem.repeats + stem.repeats // 2
+        return (behind - layer.first) // (layer.stride >> stem.halvings)
 
     @property
     def vote_count(self) -> int:

@@ -62,7 +62,9 @@ class EfficientCapsNet(ClassificationNetwork):
                 out_channels * _CLASS_ATOMS, in_channels, self.reconstruction_size
             )
         self.layers = (
-            LayerInfo("features", 1, channels, 2 ** (self.stem.halvings + 1)),
+            LayerInfo(
+                "features", 1, channels, 2 ** (self.stem.halvings + 1), self.features.left_out
+            ),
             LayerInfo("primarycaps", in_capsules, _PRIMARY_ATOMS, max(self.image_size)),
             LayerInfo("classcaps", out_channels, _CLASS_ATOMS, max(self.image_size)),
         )

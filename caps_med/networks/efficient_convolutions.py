@@ -25,6 +25,8 @@ class EfficientConvolutions(nn.Sequential):
     """
 
     out_channels = _CONVOLUTIONS[-1][0]
+    #: Pixels before the one at the centre of the first position; only the last stride is not 1.
+    left_out = sum(kernel // 2 for _, kernel, _ in _CONVOLUTIONS)
 
     def __init__(self, spatial_dims: int, in_channels: int) -> None:
         conv, norm = conv_type(spatial_dims), _BATCH_NORM[spatial_dims]

@@ -85,12 +85,12 @@ class MatrixCapsules(ClassificationNetwork):
             self.decoder = ReconstructionDecoder(
                 out_channels * ATOMS, in_channels, self.reconstruction_size
             )
-        stride = 2**self.stem.halvings
+        stride, first = 2**self.stem.halvings, _KERNEL // 2
         self.layers = (
-            LayerInfo("conv1", 1, width, 2 * stride),
-            LayerInfo("primarycaps", types[0], ATOMS, 2 * stride),
-            LayerInfo("convcaps1", types[1], ATOMS, 4 * stride),
-            LayerInfo("convcaps2", types[2], ATOMS, 4 * stride),
+            LayerInfo("conv1", 1, width, 2 * stride, first),
+            LayerInfo("primarycaps", types[0], ATOMS, 2 * stride, first),
+            LayerInfo("convcaps1", types[1], ATOMS, 4 * stride, first + 2),
+            LayerInfo("convcaps2", types[2], ATOMS, 4 * stride, first + 2 + 4),
             LayerInfo("classcaps", out_channels, ATOMS, max(self.image_size)),
         )
 

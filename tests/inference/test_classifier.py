@@ -23,7 +23,8 @@ from caps_med.cli.commands import app
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter, WrongTask
 from caps_med.images import MedicalImage, Normalization, encode_image, read_image
 from caps_med.inference.classifier import calibrated
-from caps_med.networks import MatrixCapsules
+from caps_med.inference.features import FeatureExplorer
+from caps_med.networks import ClassificationNetwork, MatrixCapsules, build_network
 from caps_med.preprocessing import PicturePreprocessing
 from tests.classifiers import CLASSES, NETWORKS, write_classifiers
 
@@ -111,20 +112,41 @@ def test_it_is_exported_to_onnx(
 
 def test_couplings_of_a_primary_capsule_add_up_to_one_over_the_classes(repository: Path) -> None:
     model = caps_med.load_model("tiny-capsnet", repository)
-    found = model.point(picture(), "primarycaps", 2, 4)
+    found = model.point(picture(), "primarycaps", 8, 8)
     assert found.next_layer == "classcaps" and found.couplings is not None
     assert found.couplings.shape == (2, 3)
     np.testing.assert_allclose(found.couplings.sum(1), 1, atol=1e-5)
-    other = model.point(picture(), "primarycaps", 2, 10)
+    other = model.point(picture(), "primarycaps", 8, 18)
     assert other.couplings is not None and not np.allclose(found.couplings, other.couplings)
 
 
-def test_a_point_beyond_the_positions_of_a_layer_without_padding(repository: Path) -> None:
+def test_a_point_of_a_layer_without_padding_is_the_nearest(repository: Path) -> None:
+    """Two kernels of 9, the second with stride 2, leave out 8 pixels before the first position."""
     model = caps_med.load_model("tiny-capsnet", repository)
-    rows, columns = (2 * n for n in model.features(picture()).layers["primarycaps"].shape[2:])
-    wanted = f"0 to {rows - 1} and 0 to {columns - 1}, which primarycaps covers"
-    with pytest.raises(InvalidParameter, match=wanted):
+    found = model.features(picture())
+    (rows, columns), capsules = found.size, found.layers["primarycaps"]
+    for row, column in ((0, 0), (8, 8), (9, 11), (rows - 1, columns - 1), (rows // 2, 14)):
+        r, c = (
+            min(max(0, (pixel - 8) // 2), count - 1)
+            for pixel, count in zip((row, column), capsules.shape[2:], strict=True)
+        )
+        pose = model.point(picture(), "primarycaps", row, column).pose
+        np.testing.assert_array_equal(pose, capsules[:, :, r, c])
+    with pytest.raises(InvalidParameter, match=f"must be 0 to {rows - 1} and 0 to {columns - 1}"):
         model.point(picture(), "primarycaps", rows, 0)
+
+
+def test_all_positions_of_pixels_that_the_stem_repeats(repository: Path) -> None:
+    """Behind the stem, 8 x 8 pixels are 24 x 24, of which a kernel of 9 makes 16 x 16 positions."""
+    network = build_network("CapsNet", {"image_size": (8, 8), "width": 4, "primary_types": 2})
+    assert isinstance(network, ClassificationNetwork)
+    origin = caps_med.load_model("tiny-capsnet", repository).provenance
+    explorer, image = FeatureExplorer(network.eval(), origin), torch.rand(1, 1, 8, 8)
+    found = explorer(image, network.capsules).layers
+    assert [maps.shape[2:] for maps in found.values()] == [(16, 16), (4, 4), (1, 1)]
+    for name, pixel, wanted in (("conv1", 4, 9), ("primarycaps", 4, 2), ("classcaps", 7, 0)):
+        info = next(info for info in network.layers if info.name == name)
+        assert network.nearest_position(info, pixel, found[name].shape[2]) == wanted
 
 
 def test_several_classes_may_be_present_or_none(repository: Path) -> None:
@@ -321,7 +343,7 @@ class TestInspection:
         assert steps.shape == (3, types, 3, rows, columns)
         np.testing.assert_allclose(steps[0], 1 / 3, atol=1e-6)  # routing has not begun
         np.testing.assert_allclose(steps.sum(2), 1, atol=1e-5)
-        last = model.point(picture(), "primarycaps", 2, 4).couplings
+        last = model.point(picture(), "primarycaps", 8 + 2, 8 + 4).couplings
         assert last is not None
         np.testing.assert_allclose(steps[-1][..., 1, 2], last, atol=1e-6)
 
