@@ -344,7 +344,7 @@ def _content(files: Sequence[Place]) -> bytes:
     from caps_med.images import names_beside
 
     beside = [file.with_name(other) for file in files for other in names_beside(file.name)]
-    there = {file.name.lower(): file for file in beside if file.is_file()}  # each once on macOS
+    there = {file.name.lower(): file for file in reversed(beside) if file.is_file()}  # as on macOS
     files = [*files, *there.values()]
     if len(files) == 1:
         return files[0].read_bytes()

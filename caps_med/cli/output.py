@@ -92,7 +92,7 @@ def check_format(
 
     Args:
         kind, channels: of the answer.
-        colours: whether three channels may be stored as colours.
+        colours: whether three channels of a picture are colours.
 
     Raises:
         UnsupportedFormat: it cannot.
@@ -100,12 +100,12 @@ def check_format(
     from caps_med.images import check_writable, codec_of_path
 
     name = codec_of_path(out).name
-    check_writable(source, kind, channels, name)
     if channels > 1 and not colours and name in _COLOURED:
         raise UnsupportedFormat(
             f"--out {out}: the {channels} channels are no colours, so they cannot be written as "
-            f"{name}: use tiff or npy"
+            f"{name}: use nifti, tiff or npy"
         )
+    check_writable(source, kind, channels, name, colours=colours)
 
 
 def check_picture(out: Path, sources: Iterable[Path], overwrite: bool) -> None:

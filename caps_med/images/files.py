@@ -24,6 +24,7 @@ from caps_med.images.codecs.registry import (
     codec_of_name,
     codec_of_path,
     names_beside,
+    voxels_named,
 )
 from caps_med.images.image import Kind, MedicalImage, save_with
 from caps_med.images.labels import as_labels, smallest_unsigned
@@ -308,23 +309,22 @@ def _voxels_beside(path: Path, named: str, codec: Codec, limits: Limits) -> byte
     folder, as ITK writes them.
 
     Args:
-        named: the file that the header names; empty for the first of these that exists.
+        named: the file that the header names, in capitals or lower case; empty for the first of
+            these that exists.
 
     Raises:
         InvalidInput: the header names any other file, or that file cannot be read or is a link out
             of the folder.
     """
     read = names_beside(path.name) or [path.stem + end for end in chain(*codec.beside.values())]
-    if not named:
-        named = next((name for name in read if path.with_name(name).exists()), read[0])
-    named = named.removeprefix("./")  # as Teem writes it
-    if named not in read:
+    if not (allowed := voxels_named(named, read)):
         raise InvalidInput(
             f"{path.name}: its voxels lie in another file than {' or '.join(read)} beside it, "
             "which is not opened: use this name in the header, too, or save both as one "
             f"{codec.suffixes[0]} file"
         )
-    beside = path.with_name(named)
+    paths = [path.with_name(name) for name in allowed]
+    beside = next((one for one in paths if one.exists()), paths[0])
     inside = beside.resolve().is_relative_to(path.parent.resolve())
     if not inside and not path.is_symlink():  # of a folder of links both are some
         raise InvalidInput(
@@ -371,17 +371,21 @@ def as_written(image: MedicalImage) -> MedicalImage:
     return image
 
 
-def check_writable(source: MedicalImage, kind: Kind, channels: int, format: str) -> None:
+def check_writable(
+    source: MedicalImage, kind: Kind, channels: int, format: str, *, colours: bool = True
+) -> None:
     """Check that `format` can hold an answer to `source` by encoding one voxel.
 
     Args:
         source: the image to which the answer will belong.
         kind, channels: of the answer.
+        colours: whether three channels of a picture are colours; False for probabilities.
 
     Raises:
         UnsupportedFormat, InvalidInput: it cannot, see `encode_image`.
     """
-    voxel = np.zeros((channels, *(1,) * source.spatial_dims), np.uint8)
+    dtype = np.uint8 if colours else np.float32
+    voxel = np.zeros((channels, *(1,) * source.spatial_dims), dtype)
     origin = source.origin and source.origin.first_slice()
     encode_image(MedicalImage(voxel, source.affine, kind=kind, origin=origin), format)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images import units
+from caps_med.images.channels import is_colour
 from caps_med.images.codecs import nifti_header
 from caps_med.images.codecs.codec import Codec, with_common_dtype
 from caps_med.images.codecs.nifti_header import CheckedHeader
@@ -112,6 +113,8 @@ def encode(image: MedicalImage) -> bytes:
     An image that came from NIfTI keeps its header: version, byte order, form codes, units. Fields
     that described the old voxels (slope, display range) are reset. K channels become the fourth
     axis. The intent of label maps is "label", that of other images is not.
+    Three channels of a picture are colours, which are refused, unless they are floats that do not
+    lie in [0, 1] by definition (`MedicalImage.unit_range`), such as probabilities.
     A picture becomes a volume of one axial slice, which display software shows the same way up.
     """
     grid, affine = _grid(image)
@@ -172,10 +175,10 @@ def _grid(image: MedicalImage) -> tuple[Array, Array]:
     if image.spatial_dims == 3:
         moved = np.moveaxis(image.array, 0, -1)
         return (moved[..., 0] if len(image.array) == 1 else moved), image.affine
-    if len(image.array) == 3:
+    if is_colour(image) and (image.array.dtype.kind != "f" or image.unit_range):
         raise UnsupportedFormat(
             "a colour picture cannot be NIfTI: save it as png or tiff; three channels that are no "
-            "colours, such as probabilities, as npy or npz"
+            "colours can be, as floats"
         )
     moved = image.array.transpose(2, 1, 0)
     return (moved if len(image.array) == 1 else moved[:, :, None]), STACK_AFFINE

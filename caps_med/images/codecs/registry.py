@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
@@ -28,15 +29,29 @@ def codec_of_name(name: str) -> Codec:
 def names_beside(name: str) -> tuple[str, ...]:
     """The files that belong to an image file, if they exist: `x.raw` and `x.zraw` to `x.mhd`.
 
-    Of a suffix in capitals theirs are looked for in capitals, then in lower case.
+    Each is looked for in lower case and in capitals, first as the suffix of the image file is.
     """
     beside = chain(*(codec.beside.items() for codec in CODECS.values()))
     found = [(suffix, ends) for suffix, ends in beside if name.lower().endswith(suffix)]
     return tuple(
-        name[: -len(suffix)] + end
+        name[: -len(suffix)] + (end.upper() if capitals else end)
         for suffix, ends in found
-        for end in (*(map(str.upper, ends) if name.endswith(suffix.upper()) else ()), *ends)
+        for capitals in sorted((True, False), key=name.endswith(suffix.upper()).__ne__)
+        for end in ends
     )
+
+
+def voxels_named(named: str, beside: Iterable[str]) -> list[str]:
+    """Which of the files beside a header may hold its voxels, the one that it names first.
+
+    Args:
+        named: the name in the header, of which capitals do not matter: files are renamed on disks
+            that do not tell them apart. Empty if it names none, so that each may.
+        beside: see `names_beside`.
+    """
+    named = named.removeprefix("./")  # as Teem writes it
+    allowed = [name for name in beside if not named or name.lower() == named.lower()]
+    return sorted(allowed, key=named.__ne__)
 
 
 def codec_of_content(data: bytes) -> Codec:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import dicom_layout, npz, zips
 from caps_med.images.codecs.nrrd import MAX_HEADER
-from caps_med.images.codecs.registry import codec_of_content, names_beside
+from caps_med.images.codecs.registry import codec_of_content, names_beside, voxels_named
 from caps_med.images.limits import Limits
 
 #: A header and its voxels.
@@ -71,8 +71,11 @@ def _image(
     if named is None or codec.attached is None or len(contents) == 1:
         nested = zips.recognises(content) and not npz.recognises(content)
         return content if len(contents) == 1 and not nested else None
-    wanted = [named] if named else names_beside(name.name)
-    voxels = (contents[file] for one in wanted if (file := name.parent / one) in contents)
+    if named:
+        wanted = voxels_named(str(name.parent / named), map(str, contents))
+    else:
+        wanted = [str(name.parent / one) for one in names_beside(name.name)]
+    voxels = (contents[file] for one in wanted if (file := PurePosixPath(one)) in contents)
     if (found := next(voxels, None)) is None:
         raise InvalidInput(
             "zip: the header names another file for its voxels than the one beside it: rename that "

@@ -317,7 +317,7 @@ def test_a_slope_that_overflows() -> None:
             read_image(nifti(scl_slope=3e38))
 
 
-@pytest.mark.parametrize("channels", [2, 4])
+@pytest.mark.parametrize("channels", [2, 3, 4])
 def test_channels_of_a_picture_are_no_slices(channels: int) -> None:
     """As of the probabilities of a picture: they are the fourth axis, as those of a volume."""
     several = picture("f4", channels)
@@ -327,7 +327,7 @@ def test_channels_of_a_picture_are_no_slices(channels: int) -> None:
 
 
 def test_colour_pictures_are_no_nifti() -> None:
-    with pytest.raises(UnsupportedFormat, match=r"cannot be NIfTI: .* are no colours, .* as npy"):
+    with pytest.raises(UnsupportedFormat, match=r"cannot be NIfTI: .* can be, as floats"):
         encode_image(picture("u1", channels=3), "nifti")
 
 

@@ -53,6 +53,26 @@ def test_what_simpleitk_writes(tmp_path: Path, name: str, compressed: bool) -> N
         assert read.spacing == (1.0, 2.0, 3.0)
 
 
+@pytest.mark.parametrize(
+    ("header", "voxels"), [("t1.mhd", "t1.RAW"), ("T1.MHD", "T1.raw"), ("T1.mhd", "T1.RAW")]
+)
+def test_capitals_do_not_matter_in_names_of_voxels(
+    tmp_path: Path, header: str, voxels: str
+) -> None:
+    """As on the disks of Windows and macOS, from which such files come."""
+    (tmp_path / header).write_bytes(HEADER)
+    (tmp_path / voxels).write_bytes(RAW)
+    files = [(path.name, path.read_bytes()) for path in tmp_path.iterdir()]
+    for source in (tmp_path / header, zip_of(*files)):
+        np.testing.assert_array_equal(read_image(source).array, VOXELS)
+
+
+def test_of_two_names_the_one_in_the_header_counts(tmp_path: Path) -> None:
+    for name, content in {"t1.mhd": HEADER, "t1.RAW": RAW[::-1], "t1.raw": RAW}.items():
+        (tmp_path / name).write_bytes(content)
+    np.testing.assert_array_equal(read_image(tmp_path / "t1.mhd").array, VOXELS)
+
+
 @pytest.mark.parametrize("format", ["nifti", "nrrd", "metaimage", "npy", "npz"])
 def test_one_file(tmp_path: Path, format: str) -> None:
     content = encode_image(IMAGE, format)
