@@ -120,10 +120,14 @@ async def segment(
         raise InvalidParameter(
             "report: only used with store; to get the report as the answer, use format=sr"
         )
+    labels = len(loaded.bundle.card.labels) - 1
     beside = [] if decoded.origin is None or map else [*_OF_DICOM]
     forms = [*_formats(loaded, decoded, map), *beside, "npz", "zip", "json"]
-    kind: SegType = "labelmap" if asked.form_of(forms) == _SEGS["labelmap"] else "binary"
-    then = _storing(engine, source, decoded, kind, report) if store else None
+    form = asked.form_of(forms)
+    kind: SegType = "labelmap" if form == _SEGS["labelmap"] else "binary"
+    if not map and (form == _SEGS["binary"] or form in _OF_DICOM):
+        CODECS["dicom"].check_labels(labels)
+    then = _storing(engine, source, decoded, kind, report, labels) if store else None
     maps = _maps_of(asked, forms, map)
     call = Segment(decoded, refine, disagreement or map == "disagreement", tta, maps)
     encoded = partial(encode_stored if store else encode, map=map)
@@ -149,7 +153,12 @@ def _maps_of(asked: Asked, forms: Sequence[str], map: ShownMap | None) -> tuple[
 
 
 def _storing(
-    engine: Engine, source: Source, image: MedicalImage, kind: SegType, report: bool
+    engine: Engine,
+    source: Source,
+    image: MedicalImage,
+    kind: SegType,
+    report: bool,
+    labels: int,
 ) -> Callable[[Segmentation], Awaitable[Stored]]:
     """Store the answer to an image in the archive that it came from.
 
@@ -159,7 +168,7 @@ def _storing(
     """
     if source.reference is None:
         raise InvalidParameter("store: only used with archive, study and series")
-    check_writable(image, "labels", 1, "dicom")
+    check_writable(image, "labels", 1, "dicom", labels=labels)
     archive = source.reference.archive
     note(stored=archive)
     return lambda result: stored(engine, archive, result, kind, report)

@@ -79,10 +79,7 @@ class SeriesReference(StudyReference):
         Raises:
             InvalidParameter: the text does not have this form.
         """
-        reference = parse_reference(text)
-        if not isinstance(reference, SeriesReference):
-            raise InvalidParameter(f"only a study is named: name a series as well, {_FORM}")
-        return reference
+        return as_series(parse_reference(text))
 
 
 _FORM = f"{SCHEME}ARCHIVE/studies/STUDY_UID/series/SERIES_UID"
@@ -100,3 +97,14 @@ def parse_reference(text: str) -> StudyReference:
     if parts["series"] is None:
         return StudyReference(parts["archive"], parts["study"])
     return SeriesReference(parts["archive"], parts["study"], parts["series"])
+
+
+def as_series(reference: StudyReference) -> SeriesReference:
+    """The reference itself, if it names a series.
+
+    Raises:
+        InvalidParameter: it names only a study.
+    """
+    if not isinstance(reference, SeriesReference):
+        raise InvalidParameter(f"only a study is named: name a series as well, {_FORM}")
+    return reference

@@ -13,7 +13,7 @@ from caps_med.batch.cases import Case, split_suffix
 from caps_med.batch.places import write_text
 from caps_med.batch.table import CaseResult
 from caps_med.errors import InvalidParameter
-from caps_med.images import CODECS, MedicalImage, codec_of_path
+from caps_med.images import CODECS, Codec, MedicalImage, codec_of_path
 from caps_med.inference import MapName, Model, Segmentation, load_model
 from caps_med.inference.features import FOLDER_FILES
 from caps_med.inference.precision import Precision, known_precision
@@ -113,13 +113,20 @@ class SegmentFiles(Action):
             more["maps"] = list(self.maps)
         return {"format": self.format, "probabilities": self.probabilities, **more}
 
+    def _codec(self, image: MedicalImage) -> Codec:
+        """The format of the label map of this image."""
+        suffix = _suffix_of(self.format)
+        return codec_of_path(Path(f"x{suffix}")) if suffix else CODECS[image.format_of("labels")]
+
     def claimed(self, name: str) -> Iterable[str]:  # noqa: D102
         more = ["probabilities"] * self.probabilities + [*self.maps]
         return [name, *(f"{name}_{one}" for one in more)]
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
+        image = self.read(model, case)
+        self._codec(image).check_labels(len(model.bundle.card.labels) - 1)
         result = model.segment(
-            self.read(model, case),
+            image,
             refine=self.refine,
             precision=self.precision,
             tta=self.tta,

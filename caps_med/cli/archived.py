@@ -14,7 +14,7 @@ from caps_med.cli import batch
 from caps_med.errors import InvalidParameter, SeriesNotFound
 
 if TYPE_CHECKING:
-    from caps_med.archives import Archive, ArchiveBounds, SeriesReference
+    from caps_med.archives import Archive, ArchiveBounds, SeriesReference, StudyReference
     from caps_med.images import MedicalImage
     from caps_med.images.dicom_origin import SegType
     from caps_med.inference import Model, Segmentation
@@ -47,18 +47,21 @@ Given: TypeAlias = "list[Path] | SeriesReference"
 
 def check_given(
     files: Sequence[Path] | None, source: str | None, **batch_only: object
-) -> list[Given]:
-    """The files of a single input, see `batch.check_single`, or the named series.
+) -> list[Path] | StudyReference:
+    """The files of a single input, see `batch.check_single`, or the named series or study.
 
     Raises:
-        InvalidParameter: neither or both are given, or an option needs ``--input``.
+        InvalidParameter: neither or both are given, ``--from`` is no reference, or an option needs
+            ``--input``.
     """
     if source is None:
-        return [batch.check_single(files, **batch_only)]
+        return batch.check_single(files, **batch_only)
+    from caps_med.archives.reference import parse_reference
+
     batch.check_no_batch(**batch_only)
     if files:
         raise InvalidParameter(f"--from: names the input; leave out {', '.join(map(str, files))}")
-    return [*_series_of(source)]
+    return parse_reference(source)
 
 
 def check_one(files: Sequence[Path] | None, source: str | None, **batch_only: object) -> Given:
@@ -67,12 +70,12 @@ def check_one(files: Sequence[Path] | None, source: str | None, **batch_only: ob
     Raises:
         InvalidParameter: as for `check_given`, or a study is named.
     """
-    if source is not None:
-        from caps_med.archives import SeriesReference
+    given = check_given(files, source, **batch_only)
+    if isinstance(given, list):
+        return given
+    from caps_med.archives.reference import as_series
 
-        SeriesReference.parse(source)
-    (given,) = check_given(files, source, **batch_only)
-    return given
+    return as_series(given)
 
 
 def files_of(given: Given) -> list[Path]:
@@ -129,37 +132,25 @@ def target_of(to: str | None, given: Given) -> Archive | None:
     return _archive(to.removeprefix(_OTHER))
 
 
-def names_study(source: str | None) -> bool:
-    """Whether ``--from`` names a study, of which each series is segmented.
-
-    Raises:
-        InvalidParameter: it is not a reference.
-    """
-    from caps_med.archives import SeriesReference
-    from caps_med.archives.reference import parse_reference
-
-    return source is not None and not isinstance(parse_reference(source), SeriesReference)
-
-
-def _series_of(source: str) -> list[SeriesReference]:
-    """The series named by ``--from``; for a study, all those that hold pictures.
+def each_of(given: list[Path] | StudyReference) -> list[Given]:
+    """The single input, or of a study all series that hold pictures.
 
     Raises:
         SeriesNotFound: the study has none.
-        CapsMedError: it is not a reference, or the archive does not answer.
+        CapsMedError: the archive does not answer.
     """
+    if isinstance(given, list):
+        return [given]
     from caps_med.archives import SeriesReference
     from caps_med.archives.archive import NO_PICTURES
-    from caps_med.archives.reference import parse_reference
 
-    reference = parse_reference(source)
-    if isinstance(reference, SeriesReference):
-        return [reference]
-    found = _archive(reference.archive).find(reference.study)
+    if isinstance(given, SeriesReference):
+        return [given]
+    found = _archive(given.archive).find(given.study)
     series = [one.series for one in found if one.modality not in NO_PICTURES]
     if not series:
-        raise SeriesNotFound(f"the archive {reference.archive!r} has no images of that study")
-    return [SeriesReference(reference.archive, reference.study, one) for one in series]
+        raise SeriesNotFound(f"the archive {given.archive!r} has no images of that study")
+    return [SeriesReference(given.archive, given.study, one) for one in series]
 
 
 @dataclass(frozen=True)

@@ -86,13 +86,20 @@ def check_free(files: Iterable[Path], overwrite: bool) -> None:
 
 
 def check_format(
-    out: Path, source: MedicalImage, kind: Kind, channels: int, *, colours: bool = True
+    out: Path,
+    source: MedicalImage,
+    kind: Kind,
+    channels: int,
+    *,
+    colours: bool = True,
+    labels: int = 0,
 ) -> None:
     """Check that the format of `out` can hold an answer in the space of `source`.
 
     Args:
         kind, channels: of the answer.
         colours: whether three channels of a picture are colours.
+        labels: how many it may have beside the background.
 
     Raises:
         UnsupportedFormat: it cannot.
@@ -105,7 +112,7 @@ def check_format(
             f"--out {out}: the {channels} channels are no colours, so they cannot be written as "
             f"{name}: use nifti, tiff or npy"
         )
-    check_writable(source, kind, channels, name, colours=colours)
+    check_writable(source, kind, channels, name, colours=colours, labels=labels)
 
 
 def check_picture(out: Path, sources: Iterable[Path], overwrite: bool) -> None:

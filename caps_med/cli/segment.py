@@ -216,12 +216,13 @@ def segment(
             batch.run(action, inputs, files, out, jobs=jobs, cluster=cluster, resume=resume,
                       overwrite=overwrite, as_json=as_json)  # fmt: skip
             return
-        given = archived.check_given(
+        named = archived.check_given(
             files, source, format=format, jobs=(jobs or 1) > 1, cluster=cluster, resume=resume
         )
+        given = archived.each_of(named)
         wanted = _Wanted(
             file, probabilities, method, computed, tta, maps, overwrite, as_json, objects, series,
-            volume, archived.names_study(source),
+            volume, study=given != [named],
         )  # fmt: skip
         targets = _check_places(given, to, wanted)
         _segment_each(caps_med.load_model(model, models), given, targets, wanted)
@@ -371,8 +372,9 @@ def _check_answer(
     """
     from caps_med.images import check_writable
 
+    labels = len(model.bundle.card.labels) - 1
     if target is not None:
-        check_writable(image, "labels", 1, "dicom")
+        check_writable(image, "labels", 1, "dicom", labels=labels)
     out = wanted.out
     if out is None:
         return {}
@@ -380,7 +382,7 @@ def _check_answer(
     if wanted.probabilities:
         check_format(out, image, "image", classes, colours=False)
     else:
-        check_format(out, image, "labels", 1)
+        check_format(out, image, "labels", 1, labels=labels)
     beside = {name: _beside(out, name, image) for name in wanted.maps}
     for name, path in beside.items():
         check_no_input(path, archived.files_of(given), f"--{name}")

@@ -372,7 +372,13 @@ def as_written(image: MedicalImage) -> MedicalImage:
 
 
 def check_writable(
-    source: MedicalImage, kind: Kind, channels: int, format: str, *, colours: bool = True
+    source: MedicalImage,
+    kind: Kind,
+    channels: int,
+    format: str,
+    *,
+    colours: bool = True,
+    labels: int = 0,
 ) -> None:
     """Check that `format` can hold an answer to `source` by encoding one voxel.
 
@@ -380,10 +386,12 @@ def check_writable(
         source: the image to which the answer will belong.
         kind, channels: of the answer.
         colours: whether three channels of a picture are colours; False for probabilities.
+        labels: how many labels it may have beside the background, if that is known.
 
     Raises:
         UnsupportedFormat, InvalidInput: it cannot, see `encode_image`.
     """
+    codec_of_name(format).check_labels(labels)
     dtype = np.uint8 if colours else np.float32
     voxel = np.zeros((channels, *(1,) * source.spatial_dims), dtype)
     origin = source.origin and source.origin.first_slice()

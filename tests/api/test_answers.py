@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,9 +24,9 @@ from api.app import create_app
 from api.encoding import negotiate
 from api.settings import Settings
 from caps_med.bundles import ImageStatistics
-from caps_med.images import MedicalImage, encode_image, read_image
+from caps_med.images import CODECS, MedicalImage, encode_image, read_image
 from caps_med.images.codecs import dicom_seg
-from caps_med.inference import MAP_NAMES
+from caps_med.inference import MAP_NAMES, Model
 from caps_med.inference.precision import NOTE
 from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
 from tests.images.dicom_files import ECHOES, IDENTITY, slice_file, zipped_series, zipped_study
@@ -124,6 +125,18 @@ def test_no_dicom_seg_is_written_where_none_is_asked_for(
         files = {"image": zipped_series()}
         assert client.post(SEGMENT, files=files, params={"format": form}).status_code == 200
     assert client.post(SEGMENT, files={"image": zipped_series()}).status_code == 500
+
+
+@pytest.mark.parametrize("form", ["dicom", "dicom-labelmap", "sr"])
+def test_too_many_labels_for_a_dicom_seg_are_refused_before_the_work(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setitem(CODECS, "dicom", replace(CODECS["dicom"], most_labels=1))
+    monkeypatch.setattr(Model, "segment", lambda *_, **__: pytest.fail("it was segmented"))
+    files = {"image": zipped_series()}
+    answer = client.post(SEGMENT, files=files, params={"format": form})
+    assert answer.status_code == 415
+    assert "a label map of 2 labels is not written" in answer.json()["detail"]
 
 
 def test_a_series_has_a_report_and_a_label_map_segmentation(client: TestClient) -> None:

@@ -31,7 +31,7 @@ from caps_med.cli.group import PlainGroup
 from caps_med.cli.options import print_what_the_terminal_lacks, say
 from caps_med.cli.segment import measures_table
 from caps_med.errors import InvalidParameter
-from caps_med.images import MedicalImage, read_image
+from caps_med.images import CODECS, MedicalImage, read_image
 from caps_med.inference import MAP_NAMES, Model
 from caps_med.inference.strip import strip
 from caps_med.plugins import add_plugins
@@ -705,6 +705,22 @@ def test_a_format_that_cannot_hold_the_answer_is_refused_before_the_work(
                  str(tmp_path / out), "--models", str(models), *more]  # fmt: skip
     result = CliRunner().invoke(commands.app, arguments)
     assert message in str(result.exception)
+
+
+@pytest.mark.parametrize("given", ["{series} --out {out}.dcm", "-i {series} --out {out}"])
+def test_too_many_labels_for_a_dicom_seg_are_refused_before_the_work(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    folder = tmp_path / "series"
+    folder.mkdir()
+    for number, content in enumerate(slices()):
+        (folder / f"{number}.dcm").write_bytes(content)
+    monkeypatch.setattr(Model, "segment", lambda *_, **__: pytest.fail("it was segmented"))
+    monkeypatch.setitem(CODECS, "dicom", replace(CODECS["dicom"], most_labels=1))
+    arguments = given.format(series=folder, out=tmp_path / "o").split()
+    command = ("segment", "--model", "tiny-segmentation", "--models", models, *arguments)
+    result = CliRunner().invoke(commands.app, [*map(str, command)])
+    assert "a label map of 2 labels is not written" in f"{result.output}{result.exception}"
 
 
 @pytest.mark.parametrize("out", ["o.png", "o.jpg", "o.bmp"])

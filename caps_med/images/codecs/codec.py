@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from caps_med.errors import UnsupportedFormat
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -35,6 +36,7 @@ class Codec:
         attached: for such a format, from header and voxels: the content of a single file of both.
         beside: for such a format, by the suffix of a header: the suffixes of files beside it that
             may hold the voxels.
+        most_labels: how many labels a label map of it may have beside the background; None for any.
     """
 
     name: str
@@ -51,11 +53,20 @@ class Codec:
     detached: Callable[[bytes], str | None] | None = None
     attached: Callable[[bytes, bytes], bytes] | None = None
     beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    most_labels: int | None = None
 
     @property
     def read_suffixes(self) -> tuple[str, ...]:
         """The suffixes of file names that are read."""
         return self.suffixes + self.only_read
+
+    def check_labels(self, count: int) -> None:
+        """Raise `UnsupportedFormat` if a label map has too many labels beside the background."""
+        if self.most_labels is not None and count > self.most_labels:
+            raise UnsupportedFormat(
+                f"{self.name}: a label map of {count} labels is not written, {self.most_labels} "
+                "are the most: write nifti or nrrd instead"
+            )
 
 
 def with_common_dtype(array: Array) -> Array:

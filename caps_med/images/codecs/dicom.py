@@ -12,6 +12,9 @@ from caps_med.images.codecs.codec import Codec
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits
 
+#: Segments of one file, beside the background.
+MOST_SEGMENTS = 500
+
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A picture, a slice as a volume of one slice, the frames of a file or a series as a volume; a
@@ -92,4 +95,5 @@ CODEC = Codec(
     count=count,
     decode_one=decode_one,
     decode_series=decode_series,
+    most_labels=MOST_SEGMENTS,
 )

@@ -26,6 +26,7 @@ from pydicom.sr.coding import Code
 
 from caps_med._version import __version__
 from caps_med.errors import InvalidParameter, UnsupportedFormat
+from caps_med.images.codecs import dicom
 from caps_med.images.codecs.dicom_parsing import quiet
 from caps_med.images.codecs.dicom_sources import (
     LONGEST,
@@ -42,8 +43,6 @@ from caps_med.images.image import Array, MedicalImage
 from caps_med.images.label_codes import LabelCode, Laterality, code_of_name
 from caps_med.images.labels import label_colors, label_palette
 
-#: Segments of one file, beside the background.
-MOST_SEGMENTS = 500
 #: Beside the numbers that scanners give their series.
 _SERIES_NUMBER = 900
 #: The codes of sides of the body (CID 244).
@@ -131,16 +130,12 @@ def segment_numbers(image: MedicalImage, kind: SegType) -> dict[int, int]:
     Binary segments are counted from 1; those of a label map keep their ids.
 
     Raises:
-        UnsupportedFormat: there are more than `MOST_SEGMENTS`, or an id is too large.
+        UnsupportedFormat: there are too many, or an id is too large.
     """
     drawn = image.array.ravel()
     found = np.flatnonzero(np.bincount(drawn)) if drawn.itemsize < 4 else np.unique(drawn)
     ids = sorted({*image.names, *map(int, found)} - {image.background}) or [1]
-    if len(ids) > MOST_SEGMENTS:
-        raise UnsupportedFormat(
-            f"a DICOM SEG of {len(ids)} labels is not written, {MOST_SEGMENTS} are the most: write "
-            "nifti or nrrd instead"
-        )
+    dicom.CODEC.check_labels(len(ids))
     if kind == "binary":
         return {label: number for number, label in enumerate(ids, start=1)}
     if ids[-1] > np.iinfo(np.uint16).max or ids[0] == 0:

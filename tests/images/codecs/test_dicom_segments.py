@@ -27,7 +27,8 @@ from caps_med.images import (
     read_image,
 )
 from caps_med.images.codecs import dicom_segments
-from caps_med.images.codecs.dicom_seg import MOST_SEGMENTS, segmentation
+from caps_med.images.codecs.dicom import MOST_SEGMENTS
+from caps_med.images.codecs.dicom_seg import segmentation
 from caps_med.images.dicom_origin import SegType
 from caps_med.images.image import Array
 from tests.images.codecs.test_dicom_seg import frames, labelled, series
@@ -351,7 +352,7 @@ def test_as_many_segments_are_written_as_are_read(kind: SegType) -> None:
     assert set(found.names) == set(named) - {0}
     np.testing.assert_array_equal(found.array[found.array > 0], labels.array[labels.array > 0])
     more = replace(labels, names={**named, len(named): "one more"})
-    with pytest.raises(UnsupportedFormat, match=r"SEG of 501 labels .* 500 are the most: write n"):
+    with pytest.raises(UnsupportedFormat, match=r"map of 501 labels .* 500 are the most: write n"):
         written(more, kind)
 
 
