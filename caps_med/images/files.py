@@ -23,6 +23,7 @@ from caps_med.images.codecs.registry import (
     codec_of_content,
     codec_of_name,
     codec_of_path,
+    headers_beside,
     names_beside,
     voxels_named,
 )
@@ -294,7 +295,12 @@ def _content(source: str | PathLike[str] | bytes, limits: Limits) -> tuple[bytes
     data = source if isinstance(source, bytes) else file_content(Path(source), limits)
     limits.check_file(len(data))
     content = zipped.unpacked(data, limits)
-    codec = codec_of_content(content)
+    try:
+        codec = codec_of_content(content)
+    except UnsupportedFormat as error:
+        if alone := _without_header(source):
+            raise alone from error
+        raise
     if content is not data or isinstance(source, bytes):  # there is nothing beside it
         return content, codec
     named = codec.detached(content) if codec.detached else None
@@ -302,6 +308,16 @@ def _content(source: str | PathLike[str] | bytes, limits: Limits) -> tuple[bytes
         content = codec.attached(content, _voxels_beside(Path(source), named, codec, limits))
         limits.check_file(len(content))
     return content, codec
+
+
+def _without_header(source: str | PathLike[str] | bytes) -> UnsupportedFormat | None:
+    """The error for a file that holds only the voxels of a header beside it."""
+    path = Path() if isinstance(source, bytes) else Path(source)
+    headers = (path.with_name(name) for name in headers_beside(path.name))
+    header = next((one for one in headers if one.exists()), None)
+    if header is None:
+        return None
+    return UnsupportedFormat(f"{path.name} holds the voxels of {header.name} alone: give {header}")
 
 
 def _voxels_beside(path: Path, named: str, codec: Codec, limits: Limits) -> bytes:

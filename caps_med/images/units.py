@@ -20,3 +20,8 @@ _NIFTI = {1: 1000.0, 2: 1.0, 3: 0.001}
 def of_nifti(header: Nifti1Header) -> float:
     """The unit of a NIfTI header's affine in millimetres; 1 if the header names none."""
     return _NIFTI.get(int(header["xyzt_units"]) & 7, 1.0)
+
+
+def unsized(name: str) -> str:
+    """The warning of a format about a header without voxel sizes."""
+    return f"{name}: the header has no voxel size; 1 mm is assumed, for volumes in mm3, too"

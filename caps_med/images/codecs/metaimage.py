@@ -23,6 +23,7 @@ from caps_med.images.codecs.codec import Codec, with_common_dtype
 from caps_med.images.codecs.streams import check_length, check_ratio, inflate_zlib
 from caps_med.images.image import LPS_TO_RAS, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
+from caps_med.images.units import unsized
 
 _MAX_HEADER = 2**16
 #: The lines up to the one that every header has; others may come before it, comments included.
@@ -195,6 +196,8 @@ def _doubtful(fields: Mapping[str, str], volume: bool) -> tuple[str, ...]:
         warnings.append(
             "MetaImage: no orientation; its axes are taken for Left, Posterior, Superior"
         )
+    if volume and not any(name in fields for name in _SPACING):
+        warnings.append(unsized("MetaImage"))
     slope = _reals(fields, ("ElementToIntensityFunctionSlope",), (1.0,))
     offset = _reals(fields, ("ElementToIntensityFunctionOffset",), (0.0,))
     if slope != 1 or offset != 0:

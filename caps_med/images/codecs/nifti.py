@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 AFFINE_TOLERANCE = 0.1
 
 
-_UNSIZED = "NIfTI: the header has no voxel size (0); 1 mm is assumed, for volumes in mm3, too"
-
-
 def recognises(data: bytes) -> bool:
     """Whether this is NIfTI, or gzip, in which only NIfTI is read."""
     return data.startswith(GZIP_MAGIC) or nifti_header.recognises(data)
@@ -60,7 +57,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
         slope, inter = header.fields.get_slope_inter()
         affine, warnings = affine_of(header.fields, header.shape)
         if header.unsized and header.fields["sform_code"] <= 0:
-            warnings += (_UNSIZED,)
+            warnings += (units.unsized("NIfTI"),)
     except (HeaderDataError, ValueError) as error:
         raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
     voxels = raw.reshape((header.channels, *header.shape[::-1])).transpose(0, 3, 2, 1)
@@ -154,8 +151,8 @@ def affine_of(header: Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tupl
     else:
         affine = header.get_base_affine()
         warnings = ("NIfTI: no orientation; left and right are a guess from the voxel order",)
-    scale = units.of_nifti(header)
-    return np.diag([scale, scale, scale, 1.0]) @ affine, warnings
+    affine[:3] *= units.of_nifti(header)
+    return affine, warnings
 
 
 def _agree(sform: Array, header: Nifti1Header, shape: tuple[int, ...]) -> bool:

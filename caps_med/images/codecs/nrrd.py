@@ -22,7 +22,7 @@ from caps_med.images.codecs.nrrd_segments import segment_fields, segment_names
 from caps_med.images.codecs.streams import check_length, check_ratio, inflate_gzip
 from caps_med.images.image import LPS_TO_RAS, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
-from caps_med.images.units import MILLIMETRES
+from caps_med.images.units import MILLIMETRES, unsized
 
 T = TypeVar("T")
 
@@ -293,7 +293,7 @@ def _affine(fields: Mapping[str, Any], channels: int | None) -> tuple[Array, tup
         spacings = _three(fields, "spacings", (3,), channels) if "spacings" in fields else 1.0
         affine[:3, :3] = np.diag(spacings * scale)
         guess = "NRRD: no orientation; left and right are a guess from the voxel order"
-        return affine, (guess, *notes)
+        return affine, (guess, *notes, *([] if "spacings" in fields else [unsized("NRRD")]))
     affine[:3, :3] = _three(fields, "space directions", (3, 3), channels).T
     if "space origin" in fields:
         affine[:3, 3] = _three(fields, "space origin", (3,))

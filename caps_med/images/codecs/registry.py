@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -31,14 +31,26 @@ def names_beside(name: str) -> tuple[str, ...]:
 
     Each is looked for in lower case and in capitals, first as the suffix of the image file is.
     """
-    beside = chain(*(codec.beside.items() for codec in CODECS.values()))
-    found = [(suffix, ends) for suffix, ends in beside if name.lower().endswith(suffix)]
-    return tuple(
-        name[: -len(suffix)] + (end.upper() if capitals else end)
-        for suffix, ends in found
-        for capitals in sorted((True, False), key=name.endswith(suffix.upper()).__ne__)
-        for end in ends
-    )
+    return tuple(chain(*(_renamed(name, suffix, ends) for suffix, ends in _beside())))
+
+
+def headers_beside(name: str) -> tuple[str, ...]:
+    """The image files of which a file may hold the voxels: `x.mhd` and `x.nhdr` of `x.raw`."""
+    ends = [(end, (suffix,)) for suffix, several in _beside() for end in several]
+    return tuple(chain(*(_renamed(name, end, suffixes) for end, suffixes in ends)))
+
+
+def _beside() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each suffix of headers, and those of the files with their voxels."""
+    return chain(*(codec.beside.items() for codec in CODECS.values()))
+
+
+def _renamed(name: str, suffix: str, ends: Sequence[str]) -> Iterator[str]:
+    """A name with other ends in lower case and in capitals, if it has this suffix."""
+    if name.lower().endswith(suffix):
+        for capitals in sorted((True, False), key=name.endswith(suffix.upper()).__ne__):
+            for end in ends:
+                yield name[: -len(suffix)] + (end.upper() if capitals else end)
 
 
 def voxels_named(named: str, beside: Iterable[str]) -> list[str]:

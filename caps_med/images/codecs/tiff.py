@@ -148,9 +148,10 @@ def _volume(pages: Pages, stack: Stack, kind: Kind, limits: Limits) -> MedicalIm
         return replace(top, array=planes[:, 0])
     voxels = np.ascontiguousarray(planes.transpose(0, 3, 2, 1))
     spacing = stack.spacing
-    warning = "TIFF: no geometry; pages are taken for axial slices of 1 mm"
+    what = "pages" if stack.frames == 1 else f"the {stack.frames} time points"
+    warning = f"TIFF: no geometry; {what} are taken for axial slices of 1 mm"
     if spacing is not None:
-        warning = "TIFF: no orientation; pages are taken for axial slices"
+        warning = f"TIFF: no orientation; {what} are taken for axial slices"
     affine = _affine(spacing or (1.0, 1.0, 1.0))
     warnings = (*top.warnings, warning)
     return MedicalImage(

@@ -161,10 +161,12 @@ def test_fields_mean_what_itk_reads(tmp_path: Path, changed: dict[str, Any]) -> 
 
 
 def test_what_had_to_be_decided_is_told() -> None:
-    assert read_image(by_hand(TransformMatrix="1 0 0 0 1 0 0 0 1")).warnings == ()
+    placed = {"TransformMatrix": "1 0 0 0 1 0 0 0 1", "ElementSpacing": "1 1 1"}
+    assert read_image(by_hand(**placed)).warnings == ()
     assert "no orientation" in read_image(by_hand()).warnings[0]
-    warnings = read_image(by_hand(ElementToIntensityFunctionSlope="2")).warnings
-    assert "ElementToIntensityFunction is not applied" in warnings[1]
+    assert "no voxel size; 1 mm is assumed" in read_image(by_hand()).warnings[1]
+    warnings = read_image(by_hand(**placed, ElementToIntensityFunctionSlope="2")).warnings
+    assert "ElementToIntensityFunction is not applied" in warnings[0]
 
 
 @pytest.mark.parametrize("pack", [zlib.compress, gzip.compress])

@@ -251,6 +251,17 @@ def test_where_the_pixels_of_a_picture_lie(
         assert (found[0, 0], found[1, 1], found[0, 2], found[1, 2]) == plane
 
 
+def test_volumes_without_voxel_sizes_are_told() -> None:
+    """As pynrrd writes an array without a header."""
+    plain = {"dimension": "3", "sizes": "2 2 1"}
+    warnings = read_image(by_hand(**plain)).warnings
+    assert (
+        warnings[1]
+        == "NRRD: the header has no voxel size; 1 mm is assumed, for volumes in mm3, too"
+    )
+    assert len(read_image(by_hand("spacings: 1 1 1", **plain)).warnings) == 1
+
+
 @pytest.mark.parametrize(
     ("lengths", "field"), [(ORIENTED, "space units"), (("spacings: 2 3 4",), "units")]
 )

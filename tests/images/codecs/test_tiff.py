@@ -401,7 +401,10 @@ def test_calibrated_values_are_within_the_bounds() -> None:
 
 def test_time_points_are_a_stack_and_volumes_in_time_are_refused() -> None:
     frames = np.zeros((3, 4, 5), np.uint8)
-    assert read_image(saved(frames, imagej=True, metadata={"axes": "TYX"})).array.shape[3] == 3
+    for program in ("imagej", "ome"):
+        read = read_image(saved(frames, **{program: True}, metadata={"axes": "TYX"}))
+        assert read.array.shape[3] == 3
+        assert "the 3 time points are taken for axial slices" in read.warnings[0]
     with pytest.raises(UnsupportedFormat, match="this file has 2 time points"):
         read_image(saved(np.zeros((2, 3, 4, 5), np.uint8), imagej=True, metadata={"axes": "TZYX"}))
     behind_one_page = saved(frames[0], description="ImageJ=1.54f\nimages=3\n", metadata=None)

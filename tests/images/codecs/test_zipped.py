@@ -73,6 +73,16 @@ def test_of_two_names_the_one_in_the_header_counts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_image(tmp_path / "t1.mhd").array, VOXELS)
 
 
+def test_voxels_without_their_header_name_it(tmp_path: Path) -> None:
+    for name, content in {"t1.mhd": HEADER, "t1.raw": RAW}.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UnsupportedFormat, match=r"t1.raw holds the voxels of t1.mhd alone: give /"):
+        read_image(tmp_path / "t1.raw")
+    (tmp_path / "t1.mhd").unlink()
+    with pytest.raises(UnsupportedFormat, match="of no known format"):
+        read_image(tmp_path / "t1.raw")
+
+
 @pytest.mark.parametrize("format", ["nifti", "nrrd", "metaimage", "npy", "npz"])
 def test_one_file(tmp_path: Path, format: str) -> None:
     content = encode_image(IMAGE, format)
