@@ -408,6 +408,21 @@ def test_the_patient_id_of_a_series_is_found_behind_folders_and_the_directory_of
     assert [case.grouped for case in discover(tmp_path).cases] == ["s0", "s1", "s0", "s0"]
 
 
+def test_other_files_in_the_folder_of_a_series_do_not_matter(tmp_path: Path) -> None:
+    of_patients(tmp_path, "17", "18")
+    (tmp_path / "images" / "s0" / "A note.txt").write_text("of the scanner")
+    assert [case.name for case in discover(tmp_path).cases] == ["s0", "s1"]
+
+
+def test_label_maps_named_as_bids_has_them(tmp_path: Path) -> None:
+    for subject in ("sub-01", "sub-02"):
+        write(PAIRS["axon-00"][0], tmp_path / subject / "anat" / f"{subject}_T1w.png")
+        write(PAIRS["axon-00"][1], tmp_path / subject / "anat" / f"{subject}_dseg.png", "labels")
+    found = discover(tmp_path)
+    assert [case.grouped for case in found.cases] == ["sub-01", "sub-02"]
+    assert found.channels == ("t1w",) and found.unpaired == ()
+
+
 def test_groups_of_a_list_stay_whatever_the_patient_ids(tmp_path: Path) -> None:
     of_patients(tmp_path, "17", "17", "18")
     entries = [

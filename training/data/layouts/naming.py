@@ -28,7 +28,7 @@ _UNREAD = (
 )  # fmt: skip
 #: Words at the end or beginning of a name that mark a label map or an image.
 LABEL_WORDS = (
-    r"segmentations?|segs?|masks?|labelmap|labels?|gt|ground[-_ ]?truth|annotations?|annot|"
+    r"segmentations?|d?segs?|masks?|labelmap|labels?|gt|ground[-_ ]?truth|annotations?|annot|"
     r"manual\d?|targets?|truth"
 )
 IMAGE_WORDS = r"images?|imgs?|originals?|orig|raw|inputs?|scans?|data"
@@ -91,9 +91,10 @@ def is_image_name(path: Path) -> bool:
 
 
 def is_series(folder: Path) -> bool:
-    """Whether a folder directly holds DICOM files."""
+    """Whether a folder directly holds DICOM files, before images of other formats."""
     files = visible_files(folder)
-    return bool(files) and _is_dicom(files[0])
+    first = next((file for file in files if is_image_name(file) or _is_dicom(file)), None)
+    return first is not None and _is_dicom(first)
 
 
 def visible_files(folder: Path) -> list[Path]:
