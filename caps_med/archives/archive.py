@@ -42,10 +42,13 @@ _STUDY, _SERIES, _MODALITY, _INSTANCES = "0020000D", "0020000E", "00080060", "00
 #: What an archive lists of the files that it did not store, and of those that it did (PS3.18,
 #: 10.5.3).
 _FAILED, _KEPT = ("FailedSOPSequence", "OtherFailuresSequence"), "ReferencedSOPSequence"
-#: Series of these modalities hold no picture: segmentations, reports, plans, doses, waveforms.
+#: Series of these modalities hold no picture: segmentations, reports, plans, doses, waveforms,
+#: registrations, models (PS3.3, C.7.3.1.1.1).
 NO_PICTURES = frozenset(
-    ("SEG", "SR", "PR", "KO", "RTSTRUCT", "RTPLAN", "RTDOSE", "DOC", "ECG", "AU", "REG")
-)
+    ("SEG", "SR", "PR", "KO", "RTSTRUCT", "RTPLAN", "RTDOSE", "RTRECORD", "DOC", "ECG", "AU", "REG",
+     "ANN", "ASMT", "EEG", "EMG", "EOG", "EPS", "FID", "HD", "M3D", "PLAN", "POS", "RESP",
+     "RTINTENT", "RTRAD", "RTSEGANN", "RWV", "SMR", "STAIN", "TEXTUREMAP")
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

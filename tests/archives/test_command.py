@@ -114,7 +114,7 @@ def test_all_image_series_of_a_study(
     filled: Orthanc, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    for file in slices(OTHER):
+    for file in (*slices(OTHER), slices(f"{OTHER}.1", Modality="RWV")[0]):
         filled.store(file)
     command = f"segment --model tiny-segmentation --from dicomweb://orthanc/studies/{STUDY}"
     assert call(monkeypatch, models, command, "--out", str(tmp_path / "x.nii.gz")) == 2
