@@ -32,8 +32,8 @@ MAX_HEADER = 2**20
 _DETACHED = re.compile(rb"^data ?file *:(?!=)([^\n]*)\n?", re.IGNORECASE | re.MULTILINE)
 _END = re.compile(rb"\r?\n\r?\n")
 _WHOLE = re.compile(r"\s*[0-9]{1,9}(\s+[0-9]{1,9})*\s*")
-#: Blanks inside a vector, which pynrrd takes for the end of it.
-_BLANKS = re.compile(r"(?<=[(,])\s+|\s+(?=[,)])")
+#: Blanks inside a vector, which pynrrd takes for the end of it; each row of them is looked at once.
+_BLANKS = re.compile(r"(?<=[(,])\s+|(?<!\s)\s+(?=[,)])")
 _FIELDS = frozenset(
     ("type", "dimension", "sizes", "kinds", "encoding", "endian", "space", "space directions",
      "space origin", "space units", "spacings", "units")

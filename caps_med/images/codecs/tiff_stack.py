@@ -17,9 +17,10 @@ from caps_med.images.codecs.tiff_calibration import imagej_fields, real
 from caps_med.images.codecs.tiff_pages import Pages
 from caps_med.images.units import MILLIMETRES
 
-_OME_PIXELS = re.compile(r"<(?:\w+:)?Pixels\b([^>]{0,4000})>")
-_OME_PAGES = re.compile(r"<(?:\w+:)?TiffData\b([^>]{0,1000})>")
-_ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*("[^"]*"|'[^']*')""")
+# none of these looks at a character more than a few times, whatever the text
+_OME_PIXELS = re.compile(r"<(?:\w+:)?Pixels\b([^<>]{0,4000})>")
+_OME_PAGES = re.compile(r"<(?:\w+:)?TiffData\b([^<>]{0,1000})>")
+_ATTRIBUTE = re.compile(r"""\b(\w+)\s*=\s*("[^"]*"|'[^']*')""")
 _AXES = "XYCZT"
 
 

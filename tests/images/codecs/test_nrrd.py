@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import time
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,15 @@ def test_where_the_pixels_of_a_picture_lie(
     else:
         assert found is not None
         assert (found[0, 0], found[1, 1], found[0, 2], found[1, 2]) == plane
+
+
+def test_rows_of_blanks_take_no_time() -> None:
+    """It rose with the square of their number."""
+    hostile = by_hand("space directions: 1" + " " * 300_000 + "x")
+    began = time.process_time()
+    with pytest.raises(InvalidInput, match="a field of the header is broken"):
+        read_image(hostile)
+    assert time.process_time() - began < 20
 
 
 def test_volumes_without_voxel_sizes_are_told() -> None:

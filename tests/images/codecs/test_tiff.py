@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import time
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
@@ -397,6 +398,19 @@ def test_calibrated_values_are_within_the_bounds() -> None:
         assert read_image(data, limits=Limits(max_inflated_bytes=size), index=index) is not None
         with pytest.raises(InputTooLarge, match="max_inflated_bytes"):
             read_image(data, limits=Limits(max_inflated_bytes=size - 1), index=index)
+
+
+@pytest.mark.parametrize("text", ["<Pixels ", "<TiffData ", f"<TiffData {'a' * 980}>"])
+def test_descriptions_that_repeat_an_element_take_no_time(text: str) -> None:
+    """As many millions of beginnings of an element were searched for its end one by one."""
+    hostile = saved(
+        np.zeros((4, 5), np.uint8),
+        description="<Pixels SizeT='1'>" * ("Tiff" in text) + text * (12_000_000 // len(text)),
+        metadata=None,
+    )
+    began = time.process_time()
+    assert read_image(hostile).array.shape == (1, 4, 5)
+    assert time.process_time() - began < 20
 
 
 def test_time_points_are_a_stack_and_volumes_in_time_are_refused() -> None:
