@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -177,6 +178,7 @@ class LocalExecutor(FolderExecutor):
         self._processes[job.id] = process
 
     def _started(self, job: Job, lock: FileLock) -> subprocess.Popen[bytes]:
+        self.files(job).stop.unlink(missing_ok=True)
         self.write_spec(job, nice=0)  # it has its priority from its start
         with self.files(job).log.open("ab") as log:
             return subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -217,13 +219,17 @@ class LocalExecutor(FolderExecutor):
         return None
 
     def cancel(self, job: Job, hard: bool = False) -> None:
-        """See `Executor.cancel`; a process of another machine, which shares the disk, goes on."""
+        """See `Executor.cancel`; a process of another machine, which shares the disk, is told to
+        end by a file.
+        """
         lock = self.files(job).lock
         pid = holder(lock)
         process = self._processes.get(job.id)
         if not pid and process is not None and process.poll() is None:
             pid = process.pid  # it has not written its id into its lock yet
         elif pid and not is_open_in(lock, pid):
+            with suppress(OSError):  # such as a full disk; the supervisor asks again
+                self.files(job).stop.touch()
             return
         if pid:
             try:

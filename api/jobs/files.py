@@ -30,6 +30,7 @@ class JobFiles:
         result: the outcome, written once at the end.
         log: the output of the training.
         findings: of the check of the data; they contain file names.
+        stop: while it is there, a worker that the service cannot signal ends by itself.
         to_adapt: images of the data that the model takes otherwise, see `api.jobs.adapting`.
         trace: traceback of an unexpected failure, for the operator only.
     """
@@ -39,7 +40,7 @@ class JobFiles:
         self.spec, self.lock = folder / "spec.json", folder / "lock"
         self.result, self.log = folder / "result.json", folder / "log.txt"
         self.trace, self.findings = folder / "trace.txt", folder / "findings.json"
-        self.to_adapt = folder / "to-adapt.json"
+        self.to_adapt, self.stop = folder / "to-adapt.json", folder / "stop"
 
     def run(self, job: Job) -> Path:
         """The folder that the training writes into."""

@@ -229,6 +229,8 @@ class Jobs:
 
             def added() -> Job:
                 with self._adding:
+                    if token is None or self.store.by_token(token) is None:
+                        self._check_queue()  # others may have come while the data did
                     self.names.check(name, owner, admin)
                     self.names.take(name, owner)
                     return self.store.add(
@@ -264,7 +266,9 @@ class Jobs:
         """
 
         def add(files: JobFiles, data: str) -> T:
-            job = self.store.add(files.folder.name, task, name, data, True, options, owner)
+            with self._adding:
+                self._check_queue()
+                job = self.store.add(files.folder.name, task, name, data, True, options, owner)
             try:
                 return added(job)
             except BaseException:
@@ -342,14 +346,17 @@ class Jobs:
             raise Refusal(QUOTA, detail) from error
 
     def _check_room(self) -> None:
+        self._check_queue()
+        if size_of(self.root) >= self.settings.jobs_max_bytes:
+            detail = "the disk quota of all jobs is used up: delete finished jobs"
+            raise Refusal(QUOTA, detail)
+
+    def _check_queue(self) -> None:
         waiting = len(self.store.in_states("queued"))
         if waiting >= self.settings.max_jobs_waiting:
             detail = f"{counted(waiting, 'job')} waiting: try again later"
             headers = {"Retry-After": "300"}
             raise Refusal(OVERLOADED, detail, headers, queue_length=waiting)
-        if size_of(self.root) >= self.settings.jobs_max_bytes:
-            detail = "the disk quota of all jobs is used up: delete finished jobs"
-            raise Refusal(QUOTA, detail)
 
     def get(self, identity: str) -> Job:
         """The job with this id.

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -29,14 +31,19 @@ LOCK = "CAPS_MED_JOB_LOCK"
 BUSY = 75
 #: Seconds that it waits for the lock, which the server may still hold after the upload.
 PATIENCE = 10.0
+#: Seconds between two looks for `JobFiles.stop`.
+TOLD_PAUSE = 1.0
 
 
 def main(folder: Path) -> int:
     """Run the job in `folder`, unless it has a result already."""
     files = JobFiles(folder)
     lock = FileLock(files.lock)
+    own_group = LOCK in os.environ
     if not locked(lock):
         return BUSY
+    if own_group:
+        end_when_told(files)
     from api.jobs.job import Job, Options
 
     spec = read_json(files.spec)
@@ -62,6 +69,23 @@ def locked(lock: FileLock) -> bool:
             return False
         time.sleep(0.05)  # the kernel waits for such a lock for ever or not at all
     return True
+
+
+def end_when_told(files: JobFiles) -> None:
+    """From now on, end this process and its group once `JobFiles.stop` is there.
+
+    So the service of another machine or container, which shares the jobs' folder but cannot signal
+    this process, cancels the job.
+    """
+
+    def watch() -> None:
+        while not files.stop.exists():
+            time.sleep(TOLD_PAUSE)
+        os.killpg(0, signal.SIGTERM)
+        time.sleep(PATIENCE)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _limit(spec: dict[str, Any]) -> None:

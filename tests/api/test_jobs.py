@@ -8,8 +8,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,7 +23,9 @@ from api.jobs.files import JobFiles
 from api.jobs.job import Job, Options
 from api.jobs.locks import holder
 from api.jobs.progress import progress_of
+from api.jobs.service import Jobs
 from api.jobs.store import JobStore
+from api.jobs.supervisor import Supervisor
 from api.jobs.tasks import TASKS as OPTIONS
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
@@ -84,6 +88,33 @@ def test_two_requests_with_one_key_that_come_at_once(
     with pytest.raises(ServiceError, match="Idempotency-Key"):
         client.train("segmentation", "one", zipped(discs, "others/"), token=once, **TINY)
     client.cancel(first["id"])
+
+
+def test_uploads_that_come_at_once_do_not_pass_the_bound_on_waiting_jobs(
+    client: Client, server: Running, discs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is counted when it is added, too, not only before its data are checked."""
+    monkeypatch.setattr(Supervisor, "tick", lambda _: None)
+    checked, archive = threading.Barrier(4), zipped(discs, "discs/")
+    check = Jobs._check_room
+
+    def all_at_once(self: Jobs) -> None:
+        check(self)
+        checked.wait(PATIENCE)
+
+    monkeypatch.setattr(Jobs, "_check_room", all_at_once)
+
+    def status(number: int) -> int:
+        try:
+            client.train("segmentation", f"one-{number}", archive, **TINY)
+        except ServiceError as error:
+            assert error.code == "overloaded" and error.retry_after
+            return error.status
+        return 202
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(status, range(4))) == [202, 202, 503, 503]
+    assert len(client.jobs()) == 2
 
 
 @pytest.mark.slow

@@ -26,11 +26,12 @@ PROGRAM = """
 import json, os, pathlib, signal, sys, time
 from api.jobs.files import JobFiles, write_json
 from api.jobs.locks import FileLock
-from api.jobs.worker import locked
+from api.jobs.worker import end_when_told, locked
 files = JobFiles(pathlib.Path(sys.argv[-1]))
 lock = FileLock(files.lock)
 if not locked(lock):
     sys.exit(75)
+end_when_told(files)
 instruction = (files.folder.parent / "instruction").read_text()
 with (files.folder / "starts").open("a") as starts:
     starts.write("x")
@@ -138,6 +139,26 @@ def test_the_process_of_another_machine_is_not_looked_for_here(server: Server) -
             innocent.wait(0.3)
         innocent.kill()
     lock.release()
+
+
+def test_the_process_of_another_machine_is_told_to_end(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a file, for the service cannot signal it; the next process of the job takes no notice."""
+    server.add()
+    server.state_becomes("running")
+    until(lambda: server.starts() == 1)
+    server.die()
+    second = Server(server.root)
+    monkeypatch.setattr("api.jobs.executor.is_open_in", lambda _lock, _group: False)
+    monkeypatch.setattr("api.jobs.supervisor.GRACE", 30.0)
+    second.supervisor.stop()  # as any process is that does not outlive its service
+    until(lambda: not second.executor.alive(second.job()))
+    third = Server(server.root)
+    third.moves_on_until(lambda: third.starts() == 2)
+    assert not third.executor.files(third.job()).stop.exists()
+    third.store.move(third.job(), "cancelling")
+    third.state_becomes("cancelled")
 
 
 def test_a_server_finds_the_process_of_one_before(server: Server) -> None:
