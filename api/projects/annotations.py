@@ -24,6 +24,7 @@ from api.projects.records import Image, Kind, LabelVersion, Project
 from api.projects.store import ProjectStore
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Segmentation
+from caps_med.inference.passes import check_wanted
 
 
 class Annotations:
@@ -69,20 +70,25 @@ class Annotations:
         return present
 
     async def keep_prediction(self, project: Project, image: Image, answer: Segmentation) -> None:
-        """Keep an answer of the project's present model, unless that is kept already, or a person
-        made the present label map.
+        """Keep an answer of the project's present model, unless that is kept already, a person made
+        the present label map, or the image has been deleted meanwhile.
         """
         before = await to_thread.run_sync(self._store.label, image.id)
         if before is None or (before.kind == "prediction" and before.model != project.model):
-            await self._keep_prediction(project, image, answer, before)
+            try:
+                await self._keep_prediction(project, image, answer, before)
+            except Refusal as refusal:
+                if refusal.code != IMAGE_NOT_FOUND:
+                    raise
 
     async def _keep_prediction(
         self, project: Project, image: Image, answer: Segmentation, before: LabelVersion | None
     ) -> LabelVersion | None:
-        labels = await self._engine.run("encode", lambda: kept(answer, image))
-        return await to_thread.run_sync(
-            lambda: self._add(project, image, labels, "prediction", before, None, answer.warnings)
-        )
+        def keep() -> LabelVersion | None:
+            labels = kept(answer, image)
+            return self._add(project, image, labels, "prediction", before, None, answer.warnings)
+
+        return await self._engine.run("encode", keep)
 
     async def correct(
         self, project: Project, image: Image, content: bytes, author: str, parent: int | None
@@ -169,6 +175,8 @@ class Annotations:
             warnings=tuple(warnings),
         )
         try:
+            if kind == "prediction":
+                check_wanted()  # of a caller that has left, it would be in the way of a correction
             added = self._store.add_label(image, label)
         except BaseException:
             files.remove(file)

@@ -17,12 +17,13 @@ import pytest
 
 from api.budget import Budget, Busy, Cost
 from api.decoding.decoder import DecoderDied, DecodeTimeout, NoDecoder
-from api.engine import costs
+from api.engine import Engine, costs
 from api.jobs.job import Job, Options
 from api.jobs.service import Jobs
 from api.metrics import Metrics
 from api.monai_label.rounds import Rounds
 from api.problems import IMAGE_NOT_FOUND, Refusal
+from api.projects import annotations as annotations_module
 from api.projects import learning as learning_module
 from api.projects import retrying as retrying_module
 from api.projects import scoring as scoring_module
@@ -136,6 +137,85 @@ def test_of_two_that_begin_at_once_one_trains(
     found = run_async(both())
     assert len(begun) == 1
     assert sum(isinstance(one, Refusal) for one in found) == 1
+
+
+def predicted_by(store: ProjectStore, image: Image, model: str) -> None:
+    """Give an image a label map by this model, whose file is gone."""
+    assert store.add_label(image, LabelVersion(
+        image=image.id, version=1, kind="prediction", author=None, model=model, created=0.0,
+        parent=None, changed=None, edited=None, file=f"{image.id}-1.png", bytes=1, sha256="",
+        ids=(0, 1),
+    ))  # fmt: skip
+
+
+@pytest.fixture
+def annotations(
+    store: ProjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Annotations:
+    """Label maps whose predictions are a single byte."""
+    maps = SimpleNamespace(content=b"x", format="png", sha256="", ids=(0,), array=np.zeros((8, 8)))
+    monkeypatch.setattr(annotations_module, "kept", lambda *_: maps)
+    engine = Engine(Settings(models=tmp_path / "models", preload=()), Metrics())
+    return Annotations(store, engine, ProjectImages(tmp_path, store, engine))
+
+
+@pytest.mark.parametrize("earlier", [None, "m@0"])
+def test_an_answer_for_an_image_that_is_deleted_meanwhile_is_given_but_not_kept(
+    store: ProjectStore,
+    annotations: Annotations,
+    monkeypatch: pytest.MonkeyPatch,
+    earlier: str | None,
+) -> None:
+    """Also where it would replace an earlier prediction, whose file is gone as well."""
+    project = project_of(store, "a")
+    image, looked_up = image_of(store, project, 1), store.label
+    if earlier is not None:
+        predicted_by(store, image, earlier)
+
+    def delete_after(identity: str) -> LabelVersion | None:
+        found = looked_up(identity)
+        store.delete_image(image)
+        return found
+
+    monkeypatch.setattr(store, "label", delete_after)
+    answer = cast(Any, SimpleNamespace(warnings=()))
+    run_async(annotations.keep_prediction(project, image, answer))
+    assert looked_up(image.id) is None
+
+
+def test_a_prediction_whose_caller_leaves_as_it_is_written_is_not_kept(
+    store: ProjectStore, annotations: Annotations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The next correction would be refused, for there is another label map by then."""
+    project = project_of(store, "a")
+    image, writing, left = image_of(store, project, 1), Event(), Event()
+    write, remove, removed = ProjectFiles.write, ProjectFiles.remove, Event()
+
+    def slowly(files: ProjectFiles, content: bytes, form: str) -> str:
+        writing.set()
+        assert left.wait(PATIENCE)
+        return write(files, content, form)
+
+    def note_removed(files: ProjectFiles, *names: str) -> None:
+        remove(files, *names)
+        removed.set()
+
+    monkeypatch.setattr(ProjectFiles, "write", slowly)
+    monkeypatch.setattr(ProjectFiles, "remove", note_removed)
+    answer = cast(Any, SimpleNamespace(warnings=()))
+
+    async def leave() -> None:
+        keeping = asyncio.create_task(annotations.keep_prediction(project, image, answer))
+        assert await asyncio.to_thread(writing.wait, PATIENCE)
+        keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeping
+        left.set()
+        assert await asyncio.to_thread(removed.wait, 10)
+
+    run_async(leave())
+    assert store.label(image.id) is None
+    assert not list((tmp_path / project.id).iterdir())
 
 
 def test_a_training_whose_caller_leaves_as_it_begins_has_its_round(
