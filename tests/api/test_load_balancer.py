@@ -9,9 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from caps_med.client import Client
+from caps_med.images import MedicalImage, encode_image
 from tests.api import http
 from tests.api.balanced import Balanced, balanced
 from tests.waiting import until
@@ -77,6 +79,19 @@ def test_the_proxy_names_each_request_once(edge: Balanced) -> None:
     until(lambda: len(edge.answered()) > seen)
     assert identity in [line["request"] for line in edge.answered()]
     assert [line["request"] for line in edge.audited()].count(identity) == 1
+
+
+def test_a_client_that_leaves_ends_its_computation(edge: Balanced) -> None:
+    """HAProxy by itself keeps the connection to the service until the answer is there."""
+    large = encode_image(MedicalImage(np.zeros((1, 4000, 4000), np.uint8), format="png"), "png")
+    seen = len(edge.answered())
+    with pytest.raises(httpx.ReadTimeout):
+        http.post(f"{edge.address}{PATH}", files={"image": large}, timeout=1)
+    until(lambda: PATH in [line["path"] for line in edge.answered()[seen:]])
+    (left,) = (line["request"] for line in edge.answered()[seen:] if line["path"] == PATH)
+    until(lambda: left in [line["request"] for line in edge.audited()])
+    outcomes = [line["outcome"] for line in edge.audited() if line["request"] == left]
+    assert outcomes == ["gone"]
 
 
 @pytest.mark.slow
