@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
-from caps_med.images import CODECS
+from caps_med.images import CODECS, MedicalImage, encode_image
 from caps_med.inference import AnswerProvenance
 
 #: Media type of each form an answer can take.
@@ -92,12 +92,14 @@ def _is_refused(media_type: str, wanted: Sequence[str], refused: Collection[str]
 
 def file_response(content: bytes, form: str, provenance: AnswerProvenance, stem: str) -> Response:
     """Bytes of one form, with provenance headers and a file name of our own making."""
-    suffix = CODECS[form].suffixes[0] if form in CODECS else f".{_SUFFIXES.get(form, form)}"
-    headers = {
-        **provenance.headers(),
-        "Content-Disposition": f'attachment; filename="{stem}{suffix}"',
-    }
+    headers = {**provenance.headers(), **file_name(form, stem)}
     return Response(content, headers=headers, media_type=MEDIA_TYPES[form])
+
+
+def file_name(form: str, stem: str) -> dict[str, str]:
+    """The header that names the file of an answer of one form."""
+    suffix = CODECS[form].suffixes[0] if form in CODECS else f".{_SUFFIXES.get(form, form)}"
+    return {"Content-Disposition": f'attachment; filename="{stem}{suffix}"'}
 
 
 def json_response(content: Mapping[str, object], provenance: AnswerProvenance) -> Response:
@@ -111,6 +113,12 @@ def npz_bytes(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # the names are no options
     return buffer.getvalue()
+
+
+def zip_of_images(images: Iterable[tuple[str, MedicalImage]], form: str) -> bytes:
+    """Images of one form in a zip, by the names of their files without suffixes."""
+    suffix = CODECS[form].suffixes[0]
+    return zip_bytes((f"{stem}{suffix}", encode_image(image, form)) for stem, image in images)
 
 
 def zip_bytes(files: Iterable[tuple[str, bytes]]) -> bytes:

@@ -9,8 +9,8 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from api.encoding import MEDIA_TYPES
-from api.monai_label.catalogue import FINAL, image_info, label_info, suffix
+from api.encoding import MEDIA_TYPES, file_name
+from api.monai_label.catalogue import FINAL, image_info, label_info
 from api.monai_label.datastore import Datastore, author_of
 from api.monai_label.parameters import Client, LabelParameters, parsed
 from api.projects.label_maps import format_of
@@ -169,5 +169,4 @@ async def label_details(
 
 
 def _file(content: bytes, stem: str, form: str) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{stem}{suffix(form)}"'}
-    return Response(content, headers=headers, media_type=MEDIA_TYPES[form])
+    return Response(content, headers=file_name(form, stem), media_type=MEDIA_TYPES[form])

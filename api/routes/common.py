@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, File, Form, Header, Query, Request, Response, UploadFile
 from fastapi.openapi.utils import get_openapi
@@ -15,7 +15,7 @@ from api.decoding.choice import NOTHING, Choice
 from api.encoding import MEDIA_TYPES, file_response, json_response, npz_bytes
 from api.engine import Engine
 from api.examples import upload
-from api.problems import MEDIA_TYPE
+from api.problems import MEDIA_TYPE, STORAGE, Refusal
 from api.record import note_warnings
 from api.schemas import Problem
 from api.uploads import read_upload
@@ -25,6 +25,8 @@ from caps_med.inference import AnswerProvenance, Model
 from caps_med.inference.synthesizer import LARGEST_SEED
 from caps_med.preprocessing import picture_of, single_slice_plane
 
+T = TypeVar("T")
+
 
 async def engine_of(request: Request) -> Engine:
     """The app's engine."""
@@ -33,6 +35,18 @@ async def engine_of(request: Request) -> Engine:
 
 
 EngineDependency = Annotated[Engine, Depends(engine_of)]
+
+
+def stored(found: T | None, what: str) -> T:
+    """What the service keeps on disk, such as ``projects``.
+
+    Raises:
+        Refusal: it could not be opened when the service started (503).
+    """
+    if found is None:
+        detail = f"{what} cannot be stored: the operator must look into the log"
+        raise Refusal(STORAGE, detail, {"Retry-After": "60"})
+    return found
 
 
 async def known_parameters(request: Request) -> None:

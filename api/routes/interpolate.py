@@ -9,7 +9,7 @@ from fastapi import APIRouter, Form, Response
 from numpy.typing import NDArray
 
 from api.background import Work
-from api.encoding import file_response, zip_bytes
+from api.encoding import file_response, zip_of_images
 from api.engine import Apply, costs
 from api.record import note_warnings
 from api.routes.asking import ACCEPTED, AskedDependency
@@ -24,10 +24,8 @@ from api.routes.common import (
 )
 from caps_med.errors import InvalidParameter
 from caps_med.images import (
-    CODECS,
     as_written,
     chosen_slice,
-    encode_image,
     one_slice,
     slice_count,
     writable_format,
@@ -116,11 +114,8 @@ def encode(
     first, warnings = images[0].provenance, images[0].warnings
     if form == "zip":
         note_warnings(warnings)
-        suffix = CODECS[own].suffixes[0]
-        files = (
-            (f"image{i:02d}{suffix}", encode_image(each, own)) for i, each in enumerate(images)
-        )
-        return file_response(zip_bytes(files), form, first, "interpolation")
+        named = ((f"image{i:02d}", each) for i, each in enumerate(images))
+        return file_response(zip_of_images(named, own), form, first, "interpolation")
     return numeric_response(
         form,
         "interpolation",

@@ -8,7 +8,7 @@ from anyio import to_thread
 from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 from fastapi.responses import JSONResponse
 
-from api.encoding import MEDIA_TYPES
+from api.encoding import MEDIA_TYPES, file_name
 from api.projects.images import Upload
 from api.projects.records import Image, State
 from api.projects.schemas import Added, ImageList, ImageView
@@ -23,10 +23,11 @@ from api.routes.projects import (
     ProjectDependency,
     ProjectsDependency,
     is_known,
+    next_page,
 )
 from api.uploads import read_upload
 from caps_med.errors import InvalidInput
-from caps_med.images import CODECS, Plane, chosen_slice, slice_count
+from caps_med.images import Plane, chosen_slice, slice_count
 from caps_med.images.channels import is_colour
 from caps_med.wording import ONE_LINE
 
@@ -101,7 +102,7 @@ async def list_images(
     listed = await to_thread.run_sync(
         projects.store.images, project.id, state, int(after or 0), limit
     )
-    last = str(listed[-1].number) if len(listed) == limit else None
+    last = next_page(listed, limit, lambda image: image.number)
     return ImageList(images=[ImageView.of(image) for image in listed], next=last)
 
 
@@ -157,10 +158,7 @@ async def show(
 
 def _file(content: bytes, image: Image) -> Response:
     """The file of an image."""
-    headers = {
-        "ETag": _tag(image),
-        "Content-Disposition": f'attachment; filename="image{CODECS[image.format].suffixes[0]}"',
-    }
+    headers = {"ETag": _tag(image), **file_name(image.format, "image")}
     return Response(content, headers=headers, media_type=MEDIA_TYPES[image.format])
 
 

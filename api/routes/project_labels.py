@@ -9,7 +9,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from api.encoding import MEDIA_TYPES, negotiate
+from api.encoding import MEDIA_TYPES, file_name, negotiate
 from api.problems import PRECONDITION_REQUIRED, Refusal
 from api.projects.annotations import stale
 from api.projects.label_maps import format_of
@@ -28,10 +28,10 @@ from api.routes.projects import (
     ProjectDependency,
     ProjectsDependency,
     is_known,
+    next_page,
     tags_of,
 )
 from caps_med.errors import InvalidInput
-from caps_med.images import CODECS
 
 router = APIRouter(prefix="/v1/projects/{project}/images/{image}", tags=["projects"])
 
@@ -96,8 +96,7 @@ async def show(
         return encode(projects.annotations.read(image, label), form, slice, plane)
 
     found = await engine.run("encode", content)
-    name = f"labels-{label.version}{CODECS[form].suffixes[0]}"
-    headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    headers |= file_name(form, f"labels-{label.version}")
     return Response(found, headers=headers, media_type=MEDIA_TYPES[form])
 
 
@@ -168,7 +167,7 @@ async def versions(
 ) -> LabelList:
     """Oldest first, each with its author and its parent version."""
     found = await to_thread.run_sync(projects.store.labels, image.id, int(after or 0), limit)
-    last = str(found[-1].version) if len(found) == limit else None
+    last = next_page(found, limit, lambda label: label.version)
     return LabelList(versions=[LabelView.of(label) for label in found], next=last)
 
 

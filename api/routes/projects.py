@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Form, Header, Path, Query, Request, Response
 from pydantic import StringConstraints
 
 from api.head_requests import is_head
-from api.problems import STORAGE, Refusal
 from api.projects.caller import Caller
 from api.projects.records import Image, Project
 from api.projects.schemas import ImageView, NextImage, ProjectList, ProjectView
 from api.projects.service import Projects
 from api.projects.strategies import Strategy
 from api.record import note
-from api.routes.common import problems
+from api.routes.common import problems, stored
 from caps_med.inference.synthesizer import LARGEST_SEED
 from caps_med.wording import ONE_LINE
 from training.data.interpretation import Interpretation
@@ -42,6 +42,14 @@ AuthorName = Annotated[
     ),
 ]
 
+T = TypeVar("T")
+
+
+def next_page(found: Sequence[T], limit: int, number: Callable[[T], int]) -> str | None:
+    """What a list calls `next`, for `After`: None where it is the last page."""
+    return str(number(found[-1])) if len(found) == limit else None
+
+
 #: ETags of what the client has.
 IfNoneMatch = Annotated[str | None, Header(max_length=200)]
 
@@ -63,10 +71,7 @@ async def projects_of(request: Request) -> Projects:
         Refusal: they cannot be stored (503).
     """
     projects: Projects | None = request.app.state.projects
-    if projects is None:
-        detail = "projects cannot be stored: the operator must look into the log"
-        raise Refusal(STORAGE, detail, {"Retry-After": "60"})
-    return projects
+    return stored(projects, "projects")
 
 
 ProjectsDependency = Annotated[Projects, Depends(projects_of)]
@@ -168,8 +173,8 @@ async def list_projects(
     def found() -> ProjectList:
         before = None if after is None else int(after)
         listed = projects.list(caller, before, limit)
-        last = str(listed[-1].number) if len(listed) == limit else None
         views = [ProjectView.of(project, projects.store) for project in listed]
+        last = next_page(listed, limit, lambda project: project.number)
         return ProjectList(projects=views, next=last)
 
     return await to_thread.run_sync(found)

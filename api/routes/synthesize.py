@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Response
 
 from api.background import Work
-from api.encoding import file_response, json_response, npz_bytes, zip_bytes
+from api.encoding import file_response, json_response, npz_bytes, zip_of_images
 from api.engine import Synthesize
 from api.record import note_warnings
 from api.routes.asking import ACCEPTED, AskedDependency
@@ -21,7 +21,7 @@ from api.routes.common import (
     decoded_upload,
 )
 from caps_med.errors import InvalidParameter
-from caps_med.images import CODECS, Plane, as_written, encode_image
+from caps_med.images import Plane, as_written, encode_image
 from caps_med.inference import SyntheticImage
 from caps_med.inference.strip import strip
 
@@ -83,10 +83,8 @@ def encode(images: Sequence[SyntheticImage], form: str, own: str, plane: Plane) 
         }
         return file_response(npz_bytes(arrays), form, first, "synthetic")
     if form == "zip":
-        suffix = CODECS[own].suffixes[0]
-        named = zip(seeds, images, strict=True)
-        files = ((f"synthetic-seed{s}{suffix}", encode_image(i, own)) for s, i in named)
-        return file_response(zip_bytes(files), form, first, "synthetic")
+        named = zip((f"synthetic-seed{seed}" for seed in seeds), images, strict=True)
+        return file_response(zip_of_images(named, own), form, first, "synthetic")
     if len(images) > 1:
         return file_response(encode_image(strip(images, plane), form), form, first, "synthetic")
     return file_response(encode_image(images[0], form), form, first, f"synthetic-seed{seeds[0]}")

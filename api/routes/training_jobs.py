@@ -25,9 +25,8 @@ from api.jobs.job import Options
 from api.jobs.schemas import JobList, JobLog, JobView
 from api.jobs.service import Jobs
 from api.jobs.tasks import TASKS
-from api.problems import STORAGE, Refusal
 from api.record import known, note
-from api.routes.common import EngineDependency, answers, problems
+from api.routes.common import EngineDependency, answers, problems, stored
 from api.streams import STREAM, event_stream
 from api.uploads import hashed
 from caps_med.bundles.tasks import Task
@@ -42,10 +41,7 @@ async def jobs_of(request: Request) -> Jobs:
         Refusal: they cannot be stored (503).
     """
     jobs: Jobs | None = request.app.state.jobs
-    if jobs is None:
-        detail = "training jobs cannot be stored: the operator must look into the log"
-        raise Refusal(STORAGE, detail, {"Retry-After": "60"})
-    return jobs
+    return stored(jobs, "training jobs")
 
 
 JobsDependency = Annotated[Jobs, Depends(jobs_of)]
