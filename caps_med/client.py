@@ -74,7 +74,8 @@ class Client:
         tries: attempts while the service is busy (503 with ``Retry-After``).
         repeats: how often a request is sent again, within `timeout` seconds, if its answer was
             lost, see `caps_med.client_repeats`: requests that only read, inference, and jobs,
-            which have an ``Idempotency-Key``.
+            which have an ``Idempotency-Key``. While the client waits for a job, as often as that
+            time allows, unless `repeats` is 0.
         transport: httpx transport, for tests.
 
     Attributes:
@@ -192,7 +193,7 @@ class Client:
         image: Content | Sequence[Content] | None = None,
         labels: Content | None = None,
         format: str | None = None,
-        **form: str | int,
+        **form: str | int | None,
     ) -> bytes:
         """The capsules of an image or label map; `form` may have layer, slice, seed.
 
@@ -201,7 +202,7 @@ class Client:
         """
         given = {"image": image, "labels": labels}
         parts = {name: content for name, content in given.items() if content is not None}
-        return self._infer(model, "features", parts, {k: str(v) for k, v in form.items()}, format)
+        return self._infer(model, "features", parts, _texts(form), format)
 
     def classify(
         self,
@@ -230,15 +231,14 @@ class Client:
         return found
 
     def manipulate(
-        self, model: str, image: Content, format: str | None = None, **form: str | int
+        self, model: str, image: Content, format: str | None = None, **form: str | int | None
     ) -> bytes:
         """Reconstructions with one atom shifted; `form` may have capsule, atom, deltas, slice.
 
         Raises:
             ServiceError: the service refused the request.
         """
-        asked = {name: str(value) for name, value in form.items()}
-        return self._infer(model, "manipulate", {"image": image}, asked, format)
+        return self._infer(model, "manipulate", {"image": image}, _texts(form), format)
 
     def train(
         self,
@@ -247,7 +247,7 @@ class Client:
         archive: Content | None = None,
         data: str | None = None,
         token: str | None = None,
-        **options: str | int | float,
+        **options: str | int | float | None,
     ) -> dict[str, Any]:
         """Submit a training job, or get the earlier one with the same `token`.
 
@@ -259,14 +259,15 @@ class Client:
             token: any text in printable ASCII characters that identifies this job; None draws a
                 new one for each call.
             options: as for `caps-med train`: epochs, steps, batch_size, crop, learning_rate,
-                network, start_from, seed, license and so on; `/docs` lists them.
+                network, start_from, seed, license and so on; `/docs` lists them. None is the
+                default.
 
         Raises:
             ServiceError: ``data_not_fit`` lists the faults of the data as `findings`.
             ValueError: `token` cannot be used in a header.
         """
         named = {"Idempotency-Key": _in_header("token", token)} if token else _named({})
-        form = {"task": task, "name": name, **{k: str(v) for k, v in options.items()}}
+        form = {"task": task, "name": name, **_texts(options)}
         if data is not None:
             form["data"] = data
         parts = {} if archive is None else {"archive": archive}
@@ -316,18 +317,28 @@ class Client:
             time.sleep(PAUSE)
 
     def follow(self, identity: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The events of a job as they come: (job | log | picture | end, content)."""
-        url = route("training-jobs", identity, "events")
+        """The events of a job as they come: (job | log | picture | end, content).
+
+        Raises:
+            ServiceError: the service refused the request.
+            httpx.RemoteProtocolError: the service was stopped or killed before the job was
+                finished: follow it again, for it goes on when the service starts.
+        """
+        url, name = route("training-jobs", identity, "events"), ""
         with self._http.stream("GET", url, timeout=self._listening) as answer:
             if not answer.is_success:
                 answer.read()
                 raise ServiceError(answer)
-            name = ""
             for line in answer.iter_lines():
                 if line.startswith("event: "):
                     name = line.removeprefix("event: ")
                 elif line.startswith("data: "):
                     yield name, json.loads(line.removeprefix("data: "))
+        if name != "end":
+            raise httpx.RemoteProtocolError(
+                f"the service has ended the events of job {identity}, which is not finished: "
+                "follow it again"
+            )
 
     def _infer(
         self,
@@ -400,8 +411,8 @@ class Client:
                 time.sleep(PAUSE)
 
     def _patiently(self, method: str, url: str, end: float = float("inf")) -> httpx.Response:
-        """The answer to a request about a job, sent again while the service is busy or the key has
-        exceeded its rate: polls count towards it, just like the work of the job.
+        """The answer to a request about a job, sent again while the service starts anew or is busy,
+        or the key has exceeded its rate: polls count towards it, just like the work of the job.
 
         Args:
             end: deadline on the monotonic clock.
@@ -411,7 +422,7 @@ class Client:
         """
         while True:
             try:
-                return self._send(method, url)
+                return self._send(method, url, waiting_until=end)
             except ServiceError as error:
                 if error.status not in _LATER or error.retry_after is None:
                     raise
@@ -429,11 +440,14 @@ class Client:
         method: str,
         url: str,
         repeatable: bool = False,
+        waiting_until: float | None = None,
         **request: Any,  # noqa: ANN401
     ) -> httpx.Response:
         """The answer to a request; it may be repeated if it is `repeatable` or only reads."""
         answer = self._repeats.send(
-            lambda: self._http.request(method, url, **request), repeatable or method == "GET"
+            lambda: self._http.request(method, url, **request),
+            repeatable or method == "GET",
+            waiting_until,
         )
         if not answer.is_success:
             raise ServiceError(answer)
@@ -448,6 +462,11 @@ def _in_header(argument: str, text: str) -> str:
             "line break or a letter with an accent"
         )
     return text
+
+
+def _texts(form: Mapping[str, str | float | None]) -> dict[str, str]:
+    """The fields of a form, without those that are None."""
+    return {name: str(value) for name, value in form.items() if value is not None}
 
 
 def _named(headers: Mapping[str, str]) -> dict[str, str]:

@@ -236,13 +236,13 @@ class Projects:
             route("projects", project, "images", image, "labels", "versions"), "versions"
         )
 
-    def learn(self, project: str, **options: float) -> dict[str, Any]:
+    def learn(self, project: str, **options: float | None) -> dict[str, Any]:
         """Start a round of learning; `Client.wait` waits for its `job`.
 
         Args:
-            options: epochs, steps, batch_size, crop, learning_rate.
+            options: epochs, steps, batch_size, crop, learning_rate; None is the default.
         """
-        form = {name: str(value) for name, value in options.items()}
+        form = {name: str(value) for name, value in _given(**options).items()}
         return self._document("POST", route("projects", project, "learn"), data=form)
 
     def rounds(self, project: str) -> list[dict[str, Any]]:
@@ -355,5 +355,5 @@ def _content(files: Sequence[Place]) -> bytes:
     return content.getvalue()
 
 
-def _given(**parameters: str | int | Sequence[str] | None) -> dict[str, Any]:
+def _given(**parameters: str | float | Sequence[str] | None) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if value is not None}

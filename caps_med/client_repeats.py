@@ -22,8 +22,9 @@ class Repeats:
     - The connection was lost, or a proxy answered instead of the service (500 or more, and no
       problem document): the service was stopped or killed, and may have done the work. A request
       that has the same effect when sent twice is resent, up to `repeats` times and no later than
-      `seconds` after the first time. Pauses are random ("full jitter"), so that many clients do not
-      return at the same time.
+      `seconds` after the first time; one that a client is waiting with, for a job, as often as this
+      time allows. Pauses are random ("full jitter"), so that many clients do not return at the same
+      time.
     """
 
     def __init__(self, tries: int, repeats: int, seconds: float) -> None:
@@ -31,21 +32,30 @@ class Repeats:
             raise ValueError("tries must be at least 1")
         self._tries, self._repeats, self._seconds = tries, repeats, seconds
 
-    def send(self, request: Callable[[], httpx.Response], repeatable: bool) -> httpx.Response:
+    def send(
+        self,
+        request: Callable[[], httpx.Response],
+        repeatable: bool,
+        waiting_until: float | None = None,
+    ) -> httpx.Response:
         """The answer to a request, whatever it is.
 
         Args:
             request: sends it once.
             repeatable: whether it has the same effect when sent twice.
+            waiting_until: on the monotonic clock, for a job that the service knows after a restart
+                as well; then the number of repetitions is not bounded. None for other requests.
 
         Raises:
             httpx.TransportError: the connection was lost too often, or the request is not
                 repeatable.
         """
-        end = time.monotonic() + self._seconds
+        end, most = time.monotonic() + self._seconds, float(self._repeats)
+        if waiting_until is not None and self._repeats > 0:
+            end, most = min(end, waiting_until), float("inf")
         busy = lost = 0
         while True:
-            may_repeat = repeatable and lost < self._repeats and time.monotonic() < end
+            may_repeat = repeatable and lost < most and time.monotonic() < end
             try:
                 answer = request()
             except (httpx.NetworkError, httpx.RemoteProtocolError, httpx.ConnectTimeout):
@@ -61,7 +71,7 @@ class Repeats:
                     continue
                 if not (_of_a_proxy(answer) and may_repeat):
                     return answer
-            longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**lost)
+            longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(lost, 10))
             lost += 1
             time.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
 

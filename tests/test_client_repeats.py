@@ -183,6 +183,52 @@ def test_a_job_is_waited_for_as_long_as_is_said(pauses: list[float]) -> None:
     assert not pauses
 
 
+def test_a_job_is_waited_for_while_the_service_starts_anew() -> None:
+    """The usual repetitions end within seconds, and a service takes longer to start."""
+    down = [lost(httpx.RemoteProtocolError), *[lost(httpx.ConnectError)] * 20, by_proxy(503)]
+    service = Service(*down, FINE)
+    with service.client() as client:
+        assert client.wait("1")["state"] == "succeeded"
+    assert len(service.requests) == len(down) + 1
+    service = Service(*down)
+    with service.client(repeats=0) as client, pytest.raises(httpx.RemoteProtocolError):
+        client.wait("1")
+    assert len(service.requests) == 1
+
+
+def test_a_service_that_does_not_come_back_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for seconds, times in ((float("inf"), 5), (150, 2)):
+        now = iter(range(0, 10_000, 70))
+        monkeypatch.setattr("caps_med.client_repeats.time.monotonic", lambda now=now: next(now))
+        service = Service(lost(httpx.ConnectError))
+        with service.client() as client, pytest.raises(httpx.ConnectError):
+            client.wait("1", seconds)
+        assert len(service.requests) == times
+
+
+def test_events_that_end_before_their_job_are_an_error() -> None:
+    """A service that stops closes them as it does at the end of a job."""
+    service = Service(httpx.Response(200, text='event: log\ndata: {"lines": []}\n\n'))
+    with service.client() as client:
+        events = client.follow("1")
+        assert next(events) == ("log", {"lines": []})
+        with pytest.raises(httpx.RemoteProtocolError, match="follow it again"):
+            next(events)
+
+
+def test_options_that_are_none_are_not_sent() -> None:
+    service = Service(FINE)
+    with service.client() as client:
+        client.train("segmentation", "n", b"zip", epochs=None, seed=0)
+        client.projects.learn("1", epochs=None, steps=2)
+        client.features("m", b"image", layer=None, slice=0)
+    sent = [request.content for request in service.requests]
+    assert not any(b"None" in each for each in sent)
+    assert b"seed" in sent[0] and b"steps=2" in sent[1] and b"slice" in sent[2]
+
+
 def test_events_may_come_more_rarely_than_answers_must() -> None:
     service = Service(httpx.Response(200, text="event: end\ndata: {}\n\n"))
     with service.client(timeout=1) as client:
