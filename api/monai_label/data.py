@@ -106,8 +106,8 @@ async def image_details(
     return image_info((await datastore.get(request, image)).image)
 
 
-@router.delete("/", summary="Remove an image", responses=problems(404, 422, 503))
-@router.delete("/image", summary="Remove an image", responses=problems(404, 422, 503))
+@router.delete("/", summary="Remove an image", responses=problems(404, 422, 503, 507))
+@router.delete("/image", summary="Remove an image", responses=problems(404, 422, 503, 507))
 async def remove(
     request: Request,
     datastore: DatastoreDependency,

@@ -27,7 +27,7 @@ DESCRIPTIONS: dict[Strategy, str] = {
 @router.post(
     "/{strategy}",
     summary="The image to correct next",
-    responses=problems(400, 413, 422, 503),
+    responses=problems(400, 413, 422, 503, 507),
     openapi_extra=JSON_BODY,
 )
 async def next_sample(

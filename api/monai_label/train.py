@@ -78,7 +78,7 @@ def _check_trainer(project: Project, model: str | None) -> None:
         raise ModelNotFound(f"there is no such trainer: the only one is {project.trained_name}")
 
 
-@router.delete("/", summary="Stop the training", responses=problems(404, 422, 503))
+@router.delete("/", summary="Stop the training", responses=problems(404, 422, 503, 507))
 async def stop(request: Request, datastore: DatastoreDependency) -> dict[str, Any]:
     """The project keeps its current model."""
     project = await datastore.project(request)

@@ -167,7 +167,9 @@ def _tag(image: Image) -> str:
     return f'"{image.id}"'
 
 
-@router.delete("/{image}", summary="Delete an image", status_code=204, responses=problems(404, 422))
+@router.delete(
+    "/{image}", summary="Delete an image", status_code=204, responses=problems(404, 422, 507)
+)
 async def delete(image: ImageDependency, projects: ProjectsDependency) -> None:
     """Also deletes all versions of its label map."""
     await to_thread.run_sync(projects.delete_image, image)

@@ -187,7 +187,7 @@ async def show(project: ProjectDependency, projects: ProjectsDependency) -> Proj
 
 
 @router.delete(
-    "/{project}", summary="Delete a project", status_code=204, responses=problems(404, 422)
+    "/{project}", summary="Delete a project", status_code=204, responses=problems(404, 422, 507)
 )
 async def delete(project: ProjectDependency, projects: ProjectsDependency) -> None:
     """Also deletes its images and label maps and cancels its training; published models stay."""
@@ -198,7 +198,7 @@ async def delete(project: ProjectDependency, projects: ProjectsDependency) -> No
     "/{project}/next",
     summary="The image to correct next",
     response_model=NextImage,
-    responses={204: {"description": "No images are left."}, **problems(404, 422)},
+    responses={204: {"description": "No images are left."}, **problems(404, 422, 507)},
 )
 async def next_image(
     request: Request,

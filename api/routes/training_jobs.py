@@ -237,7 +237,10 @@ async def show(job: Identity, jobs: JobsDependency) -> JobView:
     summary="Cancel a job, or delete a finished one",
     status_code=202,
     response_model=JobView,
-    responses={204: {"description": "The job was finished and is deleted."}, **problems(404, 422)},
+    responses={
+        204: {"description": "The job was finished and is deleted."},
+        **problems(404, 422, 507),
+    },
 )
 async def cancel(job: Identity, jobs: JobsDependency) -> Response:
     """202 with the job that is being cancelled; 204 if it was finished and is deleted."""

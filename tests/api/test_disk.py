@@ -20,8 +20,11 @@ from pydantic import ValidationError
 
 from api import logs
 from api.app import create_app
+from api.database import Database
 from api.jobs.archive import ArchiveLimits, unpack
+from api.jobs.job import Options
 from api.jobs.store import JobStore
+from api.jobs.supervisor import Supervisor
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidInput, InvalidParameter
@@ -143,6 +146,40 @@ def test_a_full_disk_under_the_file_of_jobs_is_a_507(
         monkeypatch.setattr(JobStore, "newest", full)
         answer = client.get(JOBS)
         assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
+
+
+def test_routes_that_write_say_that_the_disk_may_be_full(
+    root: Path, picture: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that delete, and one that only reserves an image."""
+
+    def full(_: Database) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    app = create_app(Settings(models=root, preload=(), monai_label=True))
+    with TestClient(app) as client:
+        monkeypatch.setattr(Supervisor, "tick", lambda _: None)
+        job = app.state.jobs.store.add("a" * 32, "segmentation", "x", "d", False, Options()).id
+        form = {"name": "monai-label", "model": NAME}
+        project = f"{PROJECTS}/{client.post(PROJECTS, data=form).json()['id']}"
+        added = client.post(f"{project}/images", files={"images": ("a.png", picture)}).json()
+        image = added["images"][0]["id"]
+        monkeypatch.setattr(Database, "transaction", full)
+        document = app.openapi()["paths"]
+        for method, url, path in (
+            ("DELETE", project, "/v1/projects/{project}"),
+            ("GET", f"{project}/next", "/v1/projects/{project}/next"),
+            ("DELETE", f"{project}/images/{image}", "/v1/projects/{project}/images/{image}"),
+            ("DELETE", f"{JOBS}/{job}", "/v1/training-jobs/{job}"),
+            ("DELETE", f"/datastore/?id={image}", "/datastore/"),
+            ("DELETE", f"/datastore/image?id={image}", "/datastore/image"),
+            ("POST", "/activelearning/random", "/activelearning/{strategy}"),
+        ):
+            answer = client.request(method, url)
+            assert (answer.status_code, answer.json()["code"]) == (507, "disk_full"), url
+            assert "507" in document[path][method.lower()]["responses"], url
 
 
 @pytest.fixture
