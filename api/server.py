@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -61,11 +62,23 @@ def configured(
     try:
         config.load()
     except OSError as error:  # which names no file
+        if key is not None and _is_encrypted(key):
+            raise InvalidParameter(
+                f"--tls-key {key}: is encrypted, and no passphrase was given that decrypts it: use "
+                f"a file without one, that only the service's user can read: openssl pkey -in {key}"
+            ) from error
         raise InvalidParameter(
             f"--tls-cert {certificate} and --tls-key {key}: must be PEM files of a certificate "
             f"chain and of its private key ({error})"
         ) from error
     return config
+
+
+def _is_encrypted(key: Path) -> bool:
+    """Whether a private key in PEM needs a passphrase; false if it cannot be read."""
+    with suppress(OSError):
+        return b"ENCRYPTED" in key.read_bytes()
+    return False
 
 
 def run(config: uvicorn.Config, engine: Engine, listener: socket.socket) -> None:

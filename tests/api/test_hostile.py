@@ -3,6 +3,7 @@ and the next good request answered correctly."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -23,6 +24,10 @@ import numpy as np
 import pytest
 
 import caps_med
+from api.app import create_app
+from api.server import configured
+from api.settings import Settings
+from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, encode_image
 from tests.api import http
 from tests.api.hostile import Bad, bad_inputs, disagreeing, header, volume
@@ -448,6 +453,26 @@ class TestListening:
         told = pytest.raises(RuntimeError, match="must be PEM files of a certificate")
         with told, serving(tmp_path, models, *given, command=preloaded):
             pass
+
+    def test_an_encrypted_key_is_told(
+        self, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without a terminal, OpenSSL asks nobody for the passphrase: *Invalid argument*."""
+
+        def nobody_there(_: object) -> None:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+        certificate, key = certificates(tmp_path)
+        encrypted = tmp_path / "encrypted.pem"
+        command = ["openssl", "pkey", "-aes256", "-passout", "pass:x", "-in", key, "-out"]
+        subprocess.run([*command, str(encrypted)], check=True)
+        monkeypatch.setattr("uvicorn.Config.load", nobody_there)
+        settings = Settings(models=models, preload=())
+        app = create_app(settings)
+        with pytest.raises(InvalidParameter, match="is encrypted, and no passphrase was given"):
+            configured(app, settings, (Path(certificate), encrypted))
+        with pytest.raises(InvalidParameter, match="must be PEM files of a certificate"):
+            configured(app, settings, (Path(certificate), Path(key)))
 
     def test_another_sites_page_does_not_reach_an_open_service(
         self, server: Served, good: tuple[bytes, bytes]
