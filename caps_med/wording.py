@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -39,6 +40,22 @@ def as_text(name: str) -> str:
     n\udce9
     """
     return name.encode(errors="backslashreplace").decode()
+
+
+def shell_command(words: Iterable[str]) -> str:
+    r"""Words as the command that they are in a shell, as text: bytes that are none, as its escapes.
+
+    >>> print(shell_command(["caps-med", "train", "--data", "my n\udce9"]))
+    caps-med train --data $'my n\xe9'
+    """
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    if word == as_text(word):
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{escaped.encode(errors='surrogateescape').decode(errors='backslashreplace')}'"
 
 
 def choose_one(count: int, what: str) -> str:

@@ -6,7 +6,6 @@ as an uninterrupted one.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from caps_med.cli.progress import new_bars
 from caps_med.errors import InvalidInput
 from caps_med.inference import Model
 from caps_med.printing import print_line
-from caps_med.wording import counted
+from caps_med.wording import counted, shell_command
 from training.atomic import write_text
 from training.augment.benefit import Benefit, compare
 from training.augment.config import CHECK, AugmentConfig, AugmentFolder
@@ -123,9 +122,10 @@ def _check(dataset: Dataset, console: Console) -> Mapping[str, Any]:
         print_line(console, str(found))
     if not dataset.trainable:
         errors = [found for found in dataset.findings if found.severity == "error"]
+        check = shell_command(["caps-med", "data", "check", str(dataset.data)])
         raise InvalidInput(
             f"{dataset.data}: cannot be trained on: {counted(len(errors), 'error')}, the first: "
-            f"{errors[0]}; `caps-med data check {shlex.quote(str(dataset.data))}` shows all"
+            f"{errors[0]}; `{check}` shows all"
         )
     return {"findings": [found.model_dump(mode="json") for found in dataset.findings]}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.console import Console
 
 from caps_med.errors import InvalidParameter
 from caps_med.printing import print_line
-from caps_med.wording import as_text
+from caps_med.wording import shell_command
 
 if TYPE_CHECKING:
     from training.data.interpretation import Interpretation
@@ -103,7 +102,7 @@ def interpretation_of(
 
 def command_line(without: str = "") -> str:
     """The command as it was typed, without one flag."""
-    return as_text(shlex.join(["caps-med", *(a for a in sys.argv[1:] if a != without)]))
+    return shell_command(["caps-med", *(a for a in sys.argv[1:] if a != without)])
 
 
 def check_out_folder(out: Path, data: Path) -> None:

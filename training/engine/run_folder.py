@@ -198,6 +198,13 @@ class RunFolder:
         """
         write_text(self.split, json.dumps(_split(held_out, training, validation, folds), indent=1))
 
+    def kept_split(self) -> dict[str, Any] | None:
+        """What `keep_split` has written down; None for runs of older versions, which lack it."""
+        if not self.split.exists():
+            return None
+        found: dict[str, Any] = json.loads(self.split.read_text(encoding="utf-8"))
+        return found
+
     def require_split(
         self, held_out: Collection[str], training: int, validation: int, folds: int = 0
     ) -> None:
@@ -208,9 +215,8 @@ class RunFolder:
         Raises:
             InvalidParameter: they are not those that the run began with.
         """
-        if not self.split.exists():  # as in runs of older versions
+        if (before := self.kept_split()) is None:
             return
-        before = json.loads(self.split.read_text(encoding="utf-8"))
         if (begun := before.setdefault("folds", folds)) != folds:  # older versions lack it
             raise InvalidParameter(
                 f"{self.path} was started with --folds {begun}: resume with it, or give the run "

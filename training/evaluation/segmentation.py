@@ -18,7 +18,7 @@ from training.data import Dataset
 from training.data.cases import Case
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
-from training.data.layouts.naming import composed
+from training.data.layouts.naming import composed, suffix_of
 from training.data.reading import unlabelled, values_known_to
 from training.evaluation.answers import answered, labels_of
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_with_ids
@@ -151,6 +151,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         self._card = CardBuilder()
         self._units: set[str] = set()
         cases = self.dataset.cases
+        self._check_units()
         self._shown = {cases[i].name for i in evenly_spaced(len(cases), SHOWN)}
         self._thumbnails: list[Thumbnail] = []
 
@@ -171,12 +172,7 @@ class SegmentationEvaluator(Evaluator[Case]):
             return label.with_array(label.array * labelled)
 
         objects = ObjectIds(scored(ids), self._have_borders) if self._have_objects else None
-        self._units.add(unit_of(image))
-        if len(self._units) > 1:
-            raise InvalidInput(
-                f"{unit.images[0]}: the data mix 2-D images and volumes, whose distances are in "
-                "pixels and in mm: evaluate them separately"
-            )
+        self._add_unit(unit, image)
         self._card.add(unit.grouped, image, voxels_of(truth), truth)
         if unit.name in self._shown:
             self._thumbnails.append(thumbnail(unit.name, image, truth))
@@ -190,6 +186,25 @@ class SegmentationEvaluator(Evaluator[Case]):
             predicted, found = predictions.read(unit.name, self.models)
             known = objects and replace(objects, found=found and scored(found))
             self._add_rows(predictions.name, unit, scored(predicted), truth, known)
+
+    def _check_units(self) -> None:
+        """Read a case in each format, as what is mixed most often is pictures and volumes' files.
+
+        Raises:
+            InvalidInput: there are both.
+        """
+        of_formats = {suffix_of(case.images[0].file): case for case in reversed(self.units)}
+        if len(of_formats) > 1:
+            for case in of_formats.values():
+                self._add_unit(case, self.read(case)[0])
+
+    def _add_unit(self, case: Case, image: MedicalImage) -> None:
+        self._units.add(unit_of(image))
+        if len(self._units) > 1:
+            raise InvalidInput(
+                f"{case.images[0]}: the data mix 2-D images and volumes, whose distances are in "
+                "pixels and in mm: evaluate them separately"
+            )
 
     def _add_rows(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +15,11 @@ from caps_med.bundles import Bundle, ModelCard, ModelRepository, Statement
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.printing import print_line
-from caps_med.wording import counted
+from caps_med.wording import counted, shell_command
 from training.data import ClassifiedDataset, Dataset
 from training.data.cases import files_sha256
 from training.data.check.check import by_code
+from training.data.classified import ClassifiedSource
 from training.data.interface import TrainingData, TrainingSource
 from training.engine import distributed
 from training.engine.initial import model_to_start_from
@@ -167,6 +167,8 @@ def prepare(request: TrainRequest, console: Console, plan_again: bool = False) -
     recipe = _recipe(replace(request, resume=request.resume and not plan_again), task)
     with idist.one_rank_first():
         source = task.load(request.dataset, request.folder.data, recipe)
+    if request.resume:
+        source = _as_begun(request, source)
     held_out = _held_out(source, request.folds)  # before anything is written or announced
     split = held_out, len(source.training), len(source.validation), request.folds
     if request.resume:
@@ -183,6 +185,19 @@ def prepare(request: TrainRequest, console: Console, plan_again: bool = False) -
         if isinstance(source, RandomSource):
             _show_images(source, request.folder.path / "images.png", console)
     return Prepared(request, source, recipe, statement)
+
+
+def _as_begun(request: TrainRequest, source: TrainingSource) -> TrainingSource:
+    """The images with classes of a run, those held out that it began with.
+
+    An older version may have chosen others. Where the data say what is held out, they may have
+    changed.
+    """
+    begun, dataset = request.folder.kept_split(), request.dataset
+    if begun is None or not isinstance(source, ClassifiedSource):
+        return source
+    divided = isinstance(dataset, ClassifiedDataset) and dataset.of("validation")
+    return source if divided else source.holding_out(begun["held_out"])
 
 
 def publish_trained(
@@ -253,9 +268,10 @@ def _check(dataset: TrainingData, console: Console) -> None:
                 print_line(console, line)
     if not dataset.trainable:
         first = dataset.findings[0]  # an error: they come first
+        check = shell_command(["caps-med", "data", "check", str(dataset.data)])
         raise InvalidInput(
             f"{dataset.data}: the data have errors, the first: {first}; {first.fix} "
-            f"(`caps-med data check {shlex.quote(str(dataset.data))}` shows all)"
+            f"(`{check}` shows all)"
         )
 
 

@@ -416,13 +416,17 @@ def test_masks_of_255_may_have_1_for_what_is_not_labelled(
     assert "the id 1 marks unlabelled voxels: 25.0% of all are not scored" in found.summary.notes
 
 
-def test_pictures_and_volumes_have_no_common_unit(repository: Path, tmp_path: Path) -> None:
+def test_pictures_and_volumes_have_no_common_unit(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said before any of them is segmented."""
     for name, array in (("a.png", np.eye(16)), ("b.nii.gz", np.stack([np.eye(16)] * 3))):
         for kind in ("images", "labels"):
             (tmp_path / kind).mkdir(exist_ok=True)
             whole = array[None].astype(np.uint8)
             labels = MedicalImage(whole, kind="labels" if kind == "labels" else "image")
             write_image(labels, tmp_path / kind / name)
+    monkeypatch.delattr(Model, "segment")
     with pytest.raises(InvalidInput, match="in pixels and in mm: evaluate them separately"):
         evaluate(open_dataset(tmp_path), [caps_med.load_model("tiny", repository)])
 

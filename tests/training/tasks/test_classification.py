@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,6 +41,7 @@ from training.data.cases import files_sha256
 from training.data.classified import ClassifiedSource, load_classified, open_classified
 from training.data.classified.arrays import read_array
 from training.engine.loop import LossNotFinite
+from training.engine.run_folder import RunFolder
 from training.evaluation.calibration import fit_temperature
 from training.evaluation.classification.calibration import fitted
 from training.evaluation.classification.scores import answers
@@ -552,6 +553,43 @@ def test_an_older_run_goes_on_with_the_patients_that_it_held_out(tmp_path: Path)
     assert prepare(request(True), Console(quiet=True)).source.held_out == rare
     folder.write(new.recipe)
     assert prepare(request(True), Console(quiet=True)).source.held_out == new.source.held_out
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_a_run_goes_on_with_what_it_held_out_however_that_was_chosen(
+    tmp_path: Path, grouped: bool
+) -> None:
+    """As of an older version, which chose the share of patients in another way."""
+    rows = ["image,class,patient"]
+    for number, pixels in enumerate(digits(12).pictures):
+        MedicalImage(pixels[None]).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,{'ab'[number % 2]},{number // 2 if grouped else ''}")
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+
+    def source(resume: bool) -> ClassifiedSource:
+        asked = TrainRequest(
+            "classification", open_classified(tmp_path / "list.csv"), "list",
+            {"validation": 0.4, "seed": 0}, models=tmp_path / "models", runs=tmp_path / "runs",
+            resume=resume,
+        )  # fmt: skip
+        prepared = prepare(asked, Console(quiet=True))
+        if not resume:
+            asked.folder.write(prepared.recipe)
+            asked.folder.checkpoint.touch()
+        assert isinstance(prepared.source, ClassifiedSource)
+        return prepared.source
+
+    def kept(held_out: Sequence[int]) -> None:
+        names = [f"{number}.png" for number in held_out]
+        RunFolder(tmp_path / "runs" / "list").keep_split(names, 12 - len(names), len(names))
+
+    source(resume=False)
+    kept([0, 1, 2, 3])
+    assert source(resume=True).held_out == {f"{number}.png" for number in range(4)}
+    for other in ([0, 1, 2, 3, 12], [0, 2, 4, 5] if grouped else [12]):
+        kept(other)
+        with pytest.raises(InvalidParameter, match="the data have changed since the run began"):
+            source(resume=True)
 
 
 def test_the_steps_of_an_epoch_go_once_through_the_images(data: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -156,6 +156,19 @@ class ClassifiedSource:
                 pictures=self.preparation, exclusive=self.exclusive
             ),
         }
+
+    def holding_out(self, names: Collection[str]) -> Self:
+        """The same images, divided otherwise; as they are if some lack, or a group would be split.
+
+        Args:
+            names: of the images to hold out.
+        """
+        indices = [i for i, name in enumerate(self.names) if name in names]
+        held_out = {self.groups[i] for i in indices} - {""}
+        learned = {self.groups[i] for i in set(range(len(self.names))).difference(indices)}
+        if len(indices) < len(names) or held_out & learned:
+            return self
+        return replace(self, held_out_indices=np.array(indices, np.int64))
 
     def folds(self, count: int) -> list[Self]:
         """The parts of a cross-validation.
