@@ -19,11 +19,22 @@ def read_yaml(file: Path, called: str) -> object:
         InvalidInput: it cannot be read, or is not YAML; the message tells the line.
     """
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"{called}: cannot be read as YAML: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{called}: cannot be read as YAML: it is not UTF-8 text") from error
+    return read_yaml_text(text, called)
+
+
+def read_yaml_text(text: str, called: str) -> object:
+    """What a text holds; as `read_yaml`.
+
+    Raises:
+        InvalidInput: it is not YAML.
+    """
+    try:
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""

@@ -127,6 +127,7 @@ class Cases:
         chosen_channels: whether the user chose the names of the channels.
         ignored: value in label maps of what is not labelled, which is left out where segmentation
             is learned and scored; None if there is none.
+        has_test: whether the user divided the data and there is a test part, which is left out.
         error: why no layout applies, in which case there are no cases; else empty.
     """
 
@@ -142,6 +143,7 @@ class Cases:
     codes: Mapping[int, LabelCode] = field(default_factory=dict)
     chosen_channels: bool = False
     ignored: int | None = None
+    has_test: bool = False
     error: str = ""
 
     def require_complete(self) -> Self:
@@ -159,7 +161,8 @@ class Cases:
                 f"{first.path.name}: {first.what}: {first.fix}"
             )
         if not self.cases:
-            raise InvalidInput(f"{self.root}: contains no labelled images ({self.layout})")
+            but = " but those of a test part; to use them, take their part away" * self.has_test
+            raise InvalidInput(f"{self.root}: contains no labelled images{but} ({self.layout})")
         return self
 
     def fingerprint(self) -> list[list[str | int]]:

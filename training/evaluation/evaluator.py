@@ -63,7 +63,14 @@ class Evaluator(ABC, Generic[Unit]):
         return read_matched(case, self.dataset, self.models)
 
     def notes(self) -> Iterator[str]:
-        """Models that may have seen the data in training, and labels that they name differently."""
+        """A part that is left out, models that may have seen the data in training, and labels that
+        they name differently.
+        """
+        if self.dataset.has_test:
+            yield (
+                f"{self.dataset.name} has a test part, which is left out: to score it, give its "
+                "folder, or a list of its own without parts"
+            )
         for model in self.models:
             yield from notes_on_training(model, self.dataset)
         first, *others = self.models

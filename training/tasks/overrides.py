@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from caps_med.errors import InvalidInput, InvalidParameter
 from training.engine.recipe import Recipe, merged, validated
-from training.yaml_files import read_yaml
+from training.yaml_files import read_yaml, read_yaml_text
 
 
 def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:
@@ -40,9 +38,9 @@ def read_overrides(recipe_file: Path | None, settings: Sequence[str]) -> dict[st
                 f"--set {setting}: must be NAME=VALUE, such as augmentation.noise=0.1"
             )
         try:
-            value: Any = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise InvalidParameter(f"--set {setting}: {text!r} is not valid YAML") from error
+            value: Any = read_yaml_text(text, f"--set {name}")
+        except InvalidInput as error:
+            raise InvalidParameter(str(error)) from error
         for part in reversed(name.split(".")):
             value = {part: value}
         values = merged(values, value)

@@ -431,6 +431,42 @@ def test_pictures_and_volumes_have_no_common_unit(
         evaluate(open_dataset(tmp_path), [caps_med.load_model("tiny", repository)])
 
 
+@pytest.mark.parametrize("layout", ["parts", "parts below", "side by side", "list"])
+def test_a_test_part_that_is_left_out_is_told(
+    repository: Path, discs: Path, tmp_path: Path, layout: str
+) -> None:
+    """Its scores are those that one expects."""
+    data, rows = tmp_path / "data", ["image,label,part"]
+    for part, number in (("train", 0), ("test", 1)):
+        images, labels = (
+            {
+                "parts": data / part / kind / "a.png",
+                "parts below": data / kind / part / "a.png",
+                "side by side": data / part / f"a{'_mask' * (kind == 'labels')}.png",
+                "list": data / kind / f"{part}.png",
+            }[layout]
+            for kind in ("images", "labels")
+        )
+        for kind, file in (("images", images), ("labels", labels)):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(discs / kind / f"case{number}.png", file)
+        rows.append(f"{images},{labels},{part}")
+    if layout == "list":
+        (data / "list.csv").write_text("\n".join(rows))
+        data /= "list.csv"
+    model = caps_med.load_model("tiny", repository)
+    summary = evaluate(open_dataset(data), [model]).summary
+    note = "has a test part, which is left out: to score it, give its folder"
+    assert summary.cases == 1 and any(note in one for one in summary.notes)
+    if layout == "list":
+        data.write_text("\n".join([rows[0], rows[2]]))
+        with pytest.raises(InvalidInput, match="no labelled images but those of a test part"):
+            evaluate(open_dataset(data), [model])
+    else:
+        note = "has a test part"
+        assert not any(note in one for one in evaluate(open_dataset(discs), [model]).summary.notes)
+
+
 def test_only_the_groups_that_were_held_out(discs: Path, repository: Path) -> None:
     model = caps_med.load_model("tiny", repository)
     found = evaluate(open_dataset(discs).subset({"case1", "case4"}), [model])

@@ -409,8 +409,9 @@ def test_overrides_are_read_from_file_and_settings(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=rf"broken\.yaml: .* as YAML: {told}") as refused:
             read_overrides(tmp_path / "broken.yaml", [])
         assert "\n" not in str(refused.value)
-    with pytest.raises(InvalidParameter, match="is not valid YAML"):
-        read_overrides(None, ["epochs=[1"])
+    for text in ("[1", "2001-02-30", "[" * 5000, "9" * 5000):
+        with pytest.raises(InvalidParameter, match="--set epochs: cannot be read as YAML: "):
+            read_overrides(None, [f"epochs={text}"])
     assert read_overrides(None, ["a.b=1", "a.c=x"]) == {"a": {"b": 1, "c": "x"}}
 
 

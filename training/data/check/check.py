@@ -257,6 +257,8 @@ class _Survey:
             findings += self._unlabelled_part()
         if card is None and not self._cases.error:
             fix = "repair the files above" if findings else "add images with label maps"
+            if self._cases.has_test:
+                fix += "; those of the test part are left out"
             findings.append(finding("no_cases", "", "no labelled image can be read", fix))
         if 1 in encoding and (white := max(encoding)) in WHITES:
             what = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,8 +118,7 @@ def data_list(path: Path) -> Cases | None:
     if not path.is_file() or kind not in (".json", ".csv", ".tsv"):
         return None
     if kind != ".json":
-        cases, missing = _listed(_rows(path), path.parent)
-        return _with_names(path, f"{kind[1:].upper()} list", cases, missing, {})
+        return _of_list(path, _rows(path), {})
     content = read_json(path)
     if path.name == DESCRIPTION and (named := nnunet_list(path.parent)):
         return named
@@ -130,8 +129,13 @@ def data_list(path: Path) -> Cases | None:
         found, description = content if isinstance(content, list) else [], {}
     if not found:
         raise InvalidInput(f"{path}: contains no list of cases: write {_EXAMPLE}")
-    cases, missing = _listed(found, path.parent)
-    return _with_names(path, "JSON list", cases, missing, description)
+    return _of_list(path, found, description)
+
+
+def _of_list(path: Path, items: Sequence[Any], description: Mapping[str, Any]) -> Cases:
+    cases, missing = _listed(items, path.parent)
+    whole = _with_names(path, f"{path.suffix[1:].upper()} list", cases, missing, description)
+    return replace(whole, has_test=any(_part_of(item) == "test" for item in items))
 
 
 def _with_names(

@@ -75,7 +75,8 @@ def _of_pairs(folder: Path, pairs: Sequence[tuple[Path, Path]]) -> Cases:
         above = f"{composed(below)}/" if below and part is None else ""
         cases = [replace(c, name=f"{above}{c.name}", part=part or c.part) for c in pairing.cases]
         found = Pairing(found.cases + cases, found.unpaired + pairing.unpaired, pairing.channels)
-    return _as_cases(folder, f"folders {names}", found, unusable)
+    whole = _as_cases(folder, f"folders {names}", found, unusable)
+    return replace(whole, has_test=any(map(_has_test, (folder, *(images for images, _ in pairs)))))
 
 
 def folder_pairs(folder: Path) -> list[tuple[Path, Path]]:
@@ -101,7 +102,12 @@ def one_folder(folder: Path) -> Cases | None:
     pairing = _parted(paired(images, labels))
     if not pairing.cases:
         return None
-    return _as_cases(folder, "label maps next to their images", pairing, unusable)
+    whole = _as_cases(folder, "label maps next to their images", pairing, unusable)
+    return replace(whole, has_test=_has_test(folder))
+
+
+def _has_test(folder: Path) -> bool:
+    return any(PARTS.get(one.name.lower()) == "test" for one in visible_folders(folder))
 
 
 def _without_tests(found: Iterable[Entry]) -> list[Entry]:
