@@ -8,8 +8,15 @@ from caps_med.errors import MissingExtra
 
 #: The modules that each extra installs.
 EXTRAS = {
-    "api": ("fastapi", "uvicorn", "python_multipart", "pydantic_settings", "prometheus_client"),
-    "train": ("ignite", "tensorboard", "scipy", "yaml", "jinja2", "matplotlib"),
+    "api": (
+        "fastapi",
+        "fastapi_offline",
+        "uvicorn",
+        "python_multipart",
+        "pydantic_settings",
+        "prometheus_client",
+    ),
+    "train": ("ignite", "tensorboard", "scipy", "sklearn", "yaml", "jinja2", "matplotlib"),
     "data": ("nilearn",),
     "import": ("h5py",),
     "export": ("onnx", "onnxscript", "onnxruntime"),

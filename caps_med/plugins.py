@@ -21,6 +21,8 @@ from caps_med.registries import added_object
 COMMANDS = "caps_med.commands"
 #: The extra that the commands of each package need.
 _EXTRA = {"training": "train", "api": "api"}
+#: The further commands of an entry point, beside that of its own name.
+_BESIDE = {"serve": ("keys",)}
 
 
 def add_plugins(app: typer.Typer) -> None:
@@ -37,7 +39,8 @@ def add_plugins(app: typer.Typer) -> None:
         elif has_extra(extra):
             point.load()(app)
         else:
-            _add_missing(app, point.name, extra)
+            for name in (point.name, *_BESIDE.get(point.name, ())):
+                _add_missing(app, name, extra)
 
 
 def put_plugins_first() -> None:

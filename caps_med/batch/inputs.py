@@ -25,7 +25,7 @@ from caps_med.errors import InvalidInput
 from caps_med.images import CODECS, Kind, names_beside
 from caps_med.images.codecs.dicom_headers import Header
 from caps_med.images.series import Series, series_of
-from caps_med.wording import as_text
+from caps_med.wording import as_text, counted
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -114,10 +114,16 @@ def find_cases(
     cases = [*_picture_cases(images, root, channels), *_series_cases(series, root)]
     if not cases:
         names = ", ".join(str(each) for each in inputs)
-        listed = any(one.reason == _LIST_AMONG_OTHERS for one in skipped)
-        hint = f" ({_LIST_AMONG_OTHERS})" if listed else ""
-        raise InvalidInput(f"{names}: no image found, {len(skipped)} other files skipped{hint}")
+        raise InvalidInput(f"{names}: no image found{_said(skipped)}")
     return Found(tuple(sorted(cases, key=lambda case: (case.name, case.input))), tuple(skipped))
+
+
+def _said(skipped: Sequence[Skipped]) -> str:
+    """How many files were skipped, and for which reasons."""
+    if not skipped:
+        return ""
+    reasons = "; ".join(dict.fromkeys(one.reason for one in skipped))
+    return f", {counted(len(skipped), 'other file')} skipped ({reasons})"
 
 
 def _expanded(

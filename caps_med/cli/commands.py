@@ -73,6 +73,8 @@ def run() -> None:
     collect_rarely_at_start()
     keep_freed_memory()
     print_what_the_terminal_lacks()
+    if not _has_folder():  # MKL would end the process without a word about the cause
+        _fail("file", "the current folder no longer exists: change to another one")
     try:
         add_plugins(app)
         app()
@@ -84,6 +86,15 @@ def run() -> None:
         if not is_out_of_memory(error):
             raise
         _fail("out_of_memory", OUT_OF_MEMORY)
+
+
+def _has_folder() -> bool:
+    """Whether the folder that the command is run from is still there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _told(error: OSError) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 import caps_med
-from caps_med.cli.options import AsJson, Models, console, say, say_json
+from caps_med.cli.options import AsJson, Models, console, errors, say, say_json
 from caps_med.cli.tables import print_table
 from caps_med.wording import counted, listed
 
@@ -45,6 +45,8 @@ def list_models(as_json: AsJson = False, models: Models = None) -> None:
     from caps_med.bundles import ModelRepository
 
     bundles = ModelRepository(models).list()
+    if models is not None and not models.is_dir():
+        say(f"note: there is no folder {models}: only the built-in models are listed", errors)
     if as_json:
         say_json([bundle.as_dict() for bundle in bundles])
         return

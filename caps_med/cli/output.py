@@ -16,7 +16,7 @@ _COLOURED = ("png", "jpeg", "bmp")
 
 
 def check_file(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
-    """Check that `out` has a known suffix and an existing folder, and is not an input.
+    """Check that `out` has a known suffix and an existing folder, and is no folder and no input.
 
     Args:
         sources: the inputs.
@@ -27,6 +27,8 @@ def check_file(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
     """
     from caps_med.images import codec_of_path
 
+    if out.is_dir():
+        raise InvalidParameter(f"--out {out}: this is a folder; name a file in it")
     codec_of_path(out)
     check_folder_of(out)
     check_no_input(out, sources)

@@ -205,7 +205,7 @@ def test_what_is_not_there(folder: Path, tmp_path: Path) -> None:
         find_cases([tmp_path / "nowhere*"])
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/notes.md").write_text("-")
-    with pytest.raises(InvalidInput, match="empty: no image found, 1 other files skipped"):
+    with pytest.raises(InvalidInput, match=r"found, 1 other file skipped \(not an image\)$"):
         find_cases([tmp_path / "empty"])
     with pytest.raises(InvalidInput, match="no input given"):
         find_cases([])

@@ -519,6 +519,23 @@ def test_models(models: Path) -> None:
     assert "tiny-synthesis@1: valid" in verified
 
 
+def test_a_repository_that_is_not_there_is_told(run: Run, tmp_path: Path) -> None:
+    listed = run("models", "list", "--json", "--models", tmp_path / "modles")
+    assert {one["name"] for one in json.loads(listed.stdout)} == set(BUILT_IN_NAMES)
+    assert re.match(r"note: there is no folder .*modles: only the built-in", listed.stderr)
+    assert not run("models", "list", "--models", tmp_path).stderr
+
+
+def test_a_folder_that_was_removed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    told = told_of(RuntimeError("not reached"), monkeypatch, capsys)
+    assert told == "file: the current folder no longer exists: change to another one\n"
+
+
 def test_models_as_json(models: Path) -> None:
     listed = json.loads(call("models", "list", "--json", "--models", models))
     assert {one["name"] for one in listed} == {
@@ -596,6 +613,7 @@ def test_a_choice_that_there_is_not_is_told_with_those_that_there_are(
         ("segment", "nowhere/x.png", "nowhere/x.png: there is no folder"),
         ("features", "nowhere/x.npz", "nowhere/x.npz: there is no folder"),
         ("classify", "nowhere/x.json", "nowhere/x.json: there is no folder"),
+        ("segment", "", ": this is a folder; name a file in it"),
         ("features", "x.zip", "x.zip: must be a .npz file, or a folder whose name has no suffix"),
     ],
 )

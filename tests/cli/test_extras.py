@@ -40,6 +40,8 @@ def test_the_modules_of_an_extra_are_those_it_installs() -> None:
         for module in modules:
             installed = {name.lower().replace("_", "-") for name in found.get(module, ())}
             assert not installed or installed & declared, module
+            declared -= installed
+        assert not declared & {name.lower() for names in found.values() for name in names}, extra
 
 
 def test_require_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +59,9 @@ def test_require_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         ("data check x", "jinja2", "train"),
         ("evaluate --model x", "yaml", "train"),
         ("augment --data x --out y --count 1", "scipy", "train"),
+        ("evaluate --model x", "sklearn", "train"),
         ("serve --port 1", "fastapi", "api"),
+        ("keys list", "uvicorn", "api"),
     ],
 )
 def test_a_command_without_its_extra(command: str, module: str, extra: str) -> None:
@@ -69,6 +73,6 @@ def test_a_command_without_its_extra(command: str, module: str, extra: str) -> N
 
 def test_help_without_extras() -> None:
     shown = without(("ignite", "fastapi"), "--help").stdout
-    for command, extra in {"train": "train", "augment": "train", "serve": "api"}.items():
+    for command, extra in {"train": "train", "augment": "train", "keys": "api"}.items():
         assert re.search(rf"{command} +Not installed: pip install 'caps-med\[{extra}\]'", shown)
     assert re.search("segment +Segment an image", shown)
