@@ -125,7 +125,7 @@ def _overview(panels: dict[str, Pixels]) -> Image.Image:
 
 def _tissue_table(tissue: Segmentation, truth: MedicalImage) -> Table:
     table = Table(title=f"{SEGMENTATION} on an MNI152 slice it never saw")
-    for heading in ("tissue", f"volume [{tissue.volume_unit}]", "template's own", "Dice"):
+    for heading in ("tissue", f"volume ({tissue.volume_unit})", "template's own", "Dice"):
         table.add_column(heading, justify="left" if heading == "tissue" else "right")
     for label, name in list(tissue.names.items())[1:]:
         found, there = tissue.array == label, truth.array == label

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 import caps_med
 from caps_med.cli import archived, batch
@@ -37,12 +36,13 @@ from caps_med.cli.output import (
     check_no_input,
 )
 from caps_med.cli.progress import progress_bar
+from caps_med.cli.tables import print_table
 from caps_med.drafts import write_whole
 from caps_med.errors import ArchiveDenied, ArchiveUnavailable, CapsMedError, InvalidParameter
 from caps_med.wording import measure_text
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console
 
     from caps_med.archives import Archive
     from caps_med.images import MedicalImage
@@ -352,7 +352,7 @@ def _segment_one(
     say_input(model.bundle)
     say_warnings(result.warnings)
     if not wanted.as_json:
-        console.print(measures_table(result))
+        print_measures(console, result)
         say(_uncertainty_line(result))
         say(f"{model.bundle.reference} -> {', '.join(places)}")
     return result.numbers()
@@ -473,16 +473,18 @@ def _write_label_file(path: Path, model: str, models: Path | None) -> None:
     write_label_description(path, card.labels, card.palette)
 
 
-def measures_table(result: Segmentation) -> Table:
-    """One row for each label except the background."""
-    from rich.table import Table
-
+def print_measures(console: Console, result: Segmentation) -> None:
+    """Print one row for each label except the background."""
     size = "area (pixels)" if result.volume_unit == "pixels" else "volume (mm3)"
-    table = Table("label")
-    for heading in (size, "of the image", "objects", "confidence"):
-        table.add_column(heading, justify="right")
-    for one in result.measures:
-        confidence = "" if one.confidence is None else f"{one.confidence:.3f}"
-        numbers = (measure_text(one.volume), f"{one.fraction:.2%}", f"{one.objects}", confidence)
-        table.add_row(escape(one.name), *numbers)
-    return table
+    numbers = (size, "of the image", "objects", "confidence")
+    rows = [
+        (
+            one.name,
+            measure_text(one.volume),
+            f"{one.fraction:.2%}",
+            f"{one.objects}",
+            "" if one.confidence is None else f"{one.confidence:.3f}",
+        )
+        for one in result.measures
+    ]
+    print_table(console, ("label", *numbers), rows, right=numbers)

@@ -29,7 +29,7 @@ from caps_med.cli import models as model_commands
 from caps_med.cli import progress as cli_progress
 from caps_med.cli.group import PlainGroup
 from caps_med.cli.options import print_what_the_terminal_lacks, say
-from caps_med.cli.segment import measures_table
+from caps_med.cli.segment import print_measures
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, MedicalImage, read_image
 from caps_med.inference import MAP_NAMES, Model
@@ -292,12 +292,22 @@ def test_volumes_of_microscopy_are_not_0(models: Path, image: Path) -> None:
     found = caps_med.load_model("tiny-segmentation", models).segment(image)
     small = replace(found, affine=found.affine @ np.diag([0.002, 0.002, 0.002, 1]))
     page = Console(width=120, file=io.StringIO(), record=True)
-    page.print(measures_table(small))
+    print_measures(page, small)
     shown = page.export_text()
     for one in small.measures:
         row = next(line for line in shown.splitlines() if one.name in line)
         assert f" {measure_text(one.volume)} " in row
     assert small.measures and " 0 " not in shown
+
+
+def test_the_measures_are_whole_on_a_narrow_terminal(models: Path, image: Path) -> None:
+    found = caps_med.load_model("tiny-segmentation", models).segment(image)
+    page = Console(width=40, file=io.StringIO(), record=True)
+    print_measures(page, found)
+    shown = page.export_text()
+    assert "…" not in shown
+    for one in found.measures:
+        assert f"{one.name}\n  volume (mm3): {measure_text(one.volume)}\n" in shown
 
 
 @pytest.mark.parametrize(
@@ -859,5 +869,6 @@ def test_the_demo_writes_its_pictures(run: Run, tmp_path: Path) -> None:
         "t1.png", "tissue.png", "capsules.png", "overview.png",
         "synthetic-seed1.png", "synthetic-seed2.png", "synthetic-seed3.png",
     }  # fmt: skip
+    assert "volume (mm3)" in answer.stdout
     for tissue in ("cerebrospinal fluid", "grey matter", "white matter"):
         assert tissue in answer.stdout
