@@ -14,7 +14,8 @@ people draw them.
 
 The weights after the last step are tested: nothing is selected on the test images. Every finished
 run is kept in ``benchmarks/results/label-efficiency-*.json``, so a stopped command continues; it
-ends with the tables and ``docs/images/label-efficiency.png``.
+ends with the tables and ``docs/images/label-efficiency.png``. Runs of other ``--steps`` than 200
+are kept beside these, in files and tables of their own, and are not drawn.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from skimage.morphology import skeletonize
 
 from benchmarks.options import benchmark_parser
 from caps_med.images import Normalization
+from training.atomic import write_text
 from training.data import Sample, Source
 from training.data.mni152 import load_mni152
 from training.data.samples import UNLABELLED
@@ -47,7 +49,7 @@ from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "images" / "label-efficiency.png"
-COUNTS, SEEDS, TESTED = (1, 2, 4, 8, 16), (0, 1, 2), 40
+COUNTS, SEEDS, TESTED, STEPS = (1, 2, 4, 8, 16), (0, 1, 2), 40, 200
 #: Of partly labelled images every `SHARE`-th pixel is labelled.
 SHARE = 16
 #: Edge of a labelled block, length and width of a stroke, in pixels.
@@ -114,7 +116,7 @@ NETWORKS: Mapping[str, Variant] = {
 def main() -> None:
     """Run what is missing, then print and plot all results."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only-show", action="store_true", help="train nothing")
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(PLOTTED))
@@ -126,33 +128,37 @@ def main() -> None:
     for data in options.data if not options.only_show else ():
         keys = itertools.product(options.seeds, options.counts, options.networks)
         run_all(data, options.steps, list(keys))
-    results = {key: score for data in DATA for key, score in kept(data).items()}
+    kept_by_data = (kept(file_of(data, options.steps)) for data in DATA)
+    results = {key: score for scores in kept_by_data for key, score in scores.items()}
     show(results)
-    plot(results)
+    if options.steps == STEPS:
+        plot(results)
 
 
 def run_all(data: str, steps: int, keys: Sequence[tuple[int, int, str]]) -> None:
     """Every run on one data set that has no score yet: seeds, counts, networks."""
     pool, test, template = DATA[data]()
-    results = kept(data)
+    file = file_of(data, steps)
+    results = kept(file)
     for seed, count, network in keys:
         key = f"{data}/{network}/{count}/{seed}"
         if key not in results:
             started = time.process_time()
-            results[key] = score(template, pool, test, network, count, seed, steps)
+            found = score(template, pool, test, network, count, seed, steps)
+            results = {**kept(file), key: found}  # another process may have added some
             seconds = time.process_time() - started
-            print(f"{key}: Dice {results[key]:.4f}, CPU time {seconds:.0f} s", flush=True)
-            file_of(data).write_text(json.dumps(results, indent=1) + "\n")
+            print(f"{key}: Dice {found:.4f}, CPU time {seconds:.0f} s", flush=True)
+            write_text(file, json.dumps(results, indent=1) + "\n")
 
 
-def file_of(data: str) -> Path:
-    """Where the scores on a data set are kept."""
-    return ROOT / "benchmarks" / "results" / f"label-efficiency-{data}.json"
+def file_of(data: str, steps: int) -> Path:
+    """Where the scores on a data set after so many steps are kept."""
+    length = "" if steps == STEPS else f"-{steps}-steps"
+    return ROOT / "benchmarks" / "results" / f"label-efficiency-{data}{length}.json"
 
 
-def kept(data: str) -> dict[str, float]:
+def kept(file: Path) -> dict[str, float]:
     """Key of a run -> score, of the finished runs."""
-    file = file_of(data)
     scores: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
     return scores
 

@@ -21,7 +21,7 @@ import signal
 import sys
 from pathlib import Path
 
-from benchmarks.classification.results import collected, draw, tables
+from benchmarks.classification.results import collected, draw, save, tables
 from benchmarks.classification.rows import ROWS
 from benchmarks.classification.run import run
 from benchmarks.options import benchmark_parser
@@ -39,26 +39,31 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="runs and models; by default OUT/work")
     parser.add_argument("--only", nargs="+", default=[""], help="beginnings of cells' names")
     parser.add_argument("--minutes", type=int, default=0, help="stop after so many, 0: never")
-    parser.add_argument("--brief", action="store_true", help="two steps of each, as a check")
+    parser.add_argument(
+        "--brief", action="store_true", help="two steps of each, as a check, in OUT/brief"
+    )
     parser.add_argument(
         "--show", action="store_true", help="write the results, print tables, draw curves"
     )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="written by --show")
+    parser.add_argument("--curves", type=Path, default=CURVES, help="drawn by --show")
     options = parser.parse_args()
     if options.show:
         found = collected(options.out)
-        RESULTS.write_text(found.model_dump_json(indent=1) + "\n")
-        draw(found, CURVES)
         print(tables(found))
+        save(found, options.results)
+        draw(found, options.curves)
         return
     if options.data is None:
         parser.error("--data is needed to train")
     for caught in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(caught, lambda *_: sys.exit(3))
     signal.alarm(60 * options.minutes)
-    work = options.work or options.out / "work"
+    below = "brief" if options.brief else ""
+    out, work = options.out / below, (options.work or options.out / "work") / below
     for cell in [cell for row in ROWS for cell in row.cells]:
         if cell.name.startswith(tuple(options.only)):
-            run(cell, options.data, work, options.out, options.brief)
+            run(cell, options.data, work, out, options.brief)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from benchmarks.classification.run import COMMAND, Measured
+from training.atomic import write_text
 from training.evaluation.statistics import Estimate, estimate, resamples
 
 _TITLES = {
@@ -72,13 +73,14 @@ class Results(BaseModel):
 
 
 def collected(out: Path) -> Results:
-    """Choose and score; see the rule in `benchmarks.classification`."""
+    """Choose and score; see the rule in `benchmarks.classification`. Brief cells are left out."""
     files = sorted(out.rglob("*.json"))
-    cells = [
+    measured = (
         (f, Measured.model_validate_json(f.read_text()))
         for f in files
         if f.with_suffix(".npz").exists()
-    ]
+    )
+    cells = [(file, cell) for file, cell in measured if not cell.brief]
     rows: dict[tuple[str, str], list[tuple[Path, Measured]]] = {}
     for file, cell in cells:
         rows.setdefault((cell.data, cell.row), []).append((file, cell))
@@ -89,6 +91,33 @@ def collected(out: Path) -> Results:
         hours=round(sum(cell.seconds for cell in every) / 3600, 2),
         rows=[_row(found) for found in rows.values()],
     )
+
+
+def save(found: Results, file: Path) -> None:
+    """Replace the results in a file, unless it has more.
+
+    Raises:
+        SystemExit: the file has variants or seeds that are not among them.
+    """
+    if file.exists():
+        known = Results.model_validate_json(file.read_text())
+        if missing := sorted(_trained(known) - _trained(found)):
+            names = ", ".join("-".join(filter(None, each)) for each in missing)
+            raise SystemExit(
+                f"{file} also has results of {names}, whose cells are not in --out: bring them "
+                "there, or name another file with --results"
+            )
+    write_text(file, found.model_dump_json(indent=1) + "\n")
+
+
+def _trained(results: Results) -> set[tuple[str, str, str, str]]:
+    """Data, row, variant and seed of each cell."""
+    return {
+        (row.data, row.name, variant.name, str(seed))
+        for row in results.rows
+        for variant in row.variants
+        for seed in variant.seeds
+    }
 
 
 def _row(cells: Sequence[tuple[Path, Measured]]) -> RowResult:

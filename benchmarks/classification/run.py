@@ -40,6 +40,7 @@ class Measured(BaseModel):
         epochs: loss and validation scores after each epoch.
         seconds: of training, validation and checkpoints together.
         device: on which was trained.
+        brief: whether two steps were taken, as a check; nothing is concluded from it.
     """
 
     cell: str
@@ -54,6 +55,7 @@ class Measured(BaseModel):
     seconds: float
     device: str
     torch: str
+    brief: bool = False
 
 
 def run(cell: Cell, data: Path, work: Path, out: Path, brief: bool) -> None:
@@ -90,6 +92,7 @@ def run(cell: Cell, data: Path, work: Path, out: Path, brief: bool) -> None:
         seconds=round(seconds, 1),
         device=device_name(),
         torch=torch.__version__,
+        brief=brief,
     )
     if cell.kept:
         shutil.copytree(bundle.path, out / "models" / cell.name, dirs_exist_ok=True)

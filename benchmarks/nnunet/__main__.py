@@ -52,7 +52,10 @@ DEFAULT = ["ConvCaps", "without capsules", "BasicUNet"]
 
 def main() -> None:
     """Run what has no result yet, then print the tables."""
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    if options.lengths and options.nnunet is None and not options.show:
+        parser.error("--nnunet DIR is needed, or --lengths without any, to train caps_med alone")
     for name in options.tasks if not options.show else ():
         task = Task.written(name, options.data, options.work)
         methods: list[Method] = [Ours(title, NETWORKS[title]) for title in options.networks]

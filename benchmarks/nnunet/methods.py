@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from training.data import open_dataset
 
 #: Number of the data set in nnU-Net's folders.
 NUMBER = "1"
+#: Lines that are shown of a command that failed.
+PRINTED = 30
 
 
 class Method(Protocol):
@@ -49,11 +52,12 @@ class Ours:
     options: Sequence[str]
 
     def train(self, task: Task, repeat: int) -> None:
-        """``caps-med train segmentation``, the repeat is its seed."""
+        """``caps-med train segmentation`` from the start; the repeat is its seed."""
+        name, runs = self._model(repeat), task.work / "runs"
+        shutil.rmtree(runs / name, ignore_errors=True)  # of a command that was stopped
         call(
-            COMMAND, "train", "segmentation", "--data", task.trained, "--name", self._model(repeat),
-            "--models", task.work / "models", "--runs", task.work / "runs", "--seed", repeat,
-            *self.options,
+            COMMAND, "train", "segmentation", "--data", task.trained, "--name", name,
+            "--models", task.work / "models", "--runs", runs, "--seed", repeat, *self.options,
         )  # fmt: skip
 
     def predict(self, task: Task, repeat: int, out: Path, *, mirrored: bool) -> None:
@@ -86,12 +90,14 @@ class NnUNet:
 
     def train(self, task: Task, repeat: int) -> None:
         """``nnUNetv2_train``, of the first of its five folds."""
-        if not _raw(task).exists():
+        if not (planned := _home(task) / "planned").exists():
+            shutil.rmtree(_home(task), ignore_errors=True)
             write_raw(task)
             self._call(
                 "plan_and_preprocess", task, repeat, "-d", NUMBER, "-c", task.configuration,
                 "-npfp", "1", "-np", "1",
             )  # fmt: skip
+            planned.touch()
         self._call("train", task, repeat, NUMBER, task.configuration, "0", *self._trainer)
 
     def predict(self, task: Task, repeat: int, out: Path, *, mirrored: bool) -> None:
@@ -157,11 +163,15 @@ def call(*command: str | Path | int, **environment: str) -> None:
     """Run a command to its end on one thread.
 
     Raises:
-        subprocess.CalledProcessError: it failed; what it printed is its ``output``.
+        SystemExit: it failed; with the end of what it printed.
     """
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     settings: Mapping[str, str] = {**os.environ, **one_thread, **environment}
-    subprocess.run(
-        [str(part) for part in command], env=settings, check=True, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    parts = [str(part) for part in command]
+    done = subprocess.run(
+        parts, env=settings, check=False, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )  # fmt: skip
+    if done.returncode:
+        printed = "\n".join(done.stdout.splitlines()[-PRINTED:])
+        raise SystemExit(f"{shlex.join(parts)} ended with {done.returncode}:\n{printed}")

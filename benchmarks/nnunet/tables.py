@@ -11,6 +11,7 @@ from statistics import mean
 from pydantic import BaseModel, ConfigDict
 
 from benchmarks.segmentation.tables import difference
+from training.atomic import write_text
 
 RESULTS = Path(__file__).parents[1] / "results" / "nnunet.json"
 #: What the others are compared with.
@@ -54,7 +55,7 @@ def add(run: Run) -> None:
     """Keep a run, in place of one of the same key."""
     runs = {**kept(), run.key: run}
     lines = ",\n".join(runs[key].model_dump_json() for key in sorted(runs))
-    RESULTS.write_text(f"[\n{lines}\n]\n")
+    write_text(RESULTS, f"[\n{lines}\n]\n")
 
 
 def show(runs: Mapping[Key, Run]) -> None:

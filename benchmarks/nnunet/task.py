@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from benchmarks.time_to_dice import tasks
 
 #: Task -> nnU-Net's configuration. Those of the time to a good Dice, with more volumes to test.
 CONFIGURATIONS = {"axons": "2d", "hippocampus": "3d_fullres", "nuclei": "2d"}
-WRITE: Mapping[str, Callable[[Path | None, Path, Path], None]] = {
+WRITE: Mapping[str, tasks.Write] = {
     **tasks.TASKS,
     "hippocampus": partial(tasks.hippocampus, counts=(24, 50)),
 }
@@ -40,10 +40,7 @@ class Task:
             SystemExit: ``--data`` lacks what the task needs.
         """
         own = work.resolve() / name
-        trained, tested = own / "trained", own / "tested"
-        if not tested.exists():
-            WRITE[name](data, trained, tested)
-        return cls(name, trained, tested, own)
+        return cls(name, *tasks.written_by(WRITE[name], data, own), own)
 
     @property
     def configuration(self) -> str:

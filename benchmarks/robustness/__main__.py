@@ -38,9 +38,7 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    below = "smallnorb" if options.norb else ""
-    out, work = options.out / below, options.work / below
-    setting = Setting(options.mnist, out, work, options.quick, device, options.norb)
+    setting = setting_of(options, device)
     for experiment in options.experiments:
         module = import_module(f"benchmarks.robustness.experiments.{experiment}")
         for cell in module.cells(options.networks, options.seeds):
@@ -49,6 +47,13 @@ def main() -> None:
             started = time.monotonic()
             if cell.run(setting):
                 print(f"{cell.name}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def setting_of(options: argparse.Namespace, device: torch.device) -> Setting:
+    """What the cells share; those of smallNORB and of quick runs are kept apart."""
+    below = Path("smallnorb" if options.norb else "", "quick" if options.quick else "")
+    out, work = options.out / below, options.work / below
+    return Setting(options.mnist, out, work, options.quick, device, options.norb)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -72,7 +77,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, default=24 * 60, help="then stop")
     parser.add_argument("--only", default="*", help="names of cells: few_labels-100-*")
-    parser.add_argument("--quick", action="store_true", help="hardly any data or steps")
+    parser.add_argument(
+        "--quick", action="store_true", help="hardly any data or steps; into quick/ below both"
+    )
     return parser.parse_args()
 
 

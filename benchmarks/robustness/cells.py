@@ -73,6 +73,7 @@ class Cell:
             "device": device_name(setting.device),
             "seconds": round(time.monotonic() - started, 1),
             "quick": setting.quick,
+            "norb": setting.norb is not None,
         }
         write_text(file, json.dumps({**header, **found}) + "\n")
         return True

@@ -75,9 +75,14 @@ def main() -> None:
 
 
 def joined(file: Path, folders: Iterable[Path], sheet: Path) -> list[Cell]:
-    """All cells in a file of results and in folders; the file is written anew."""
+    """All cells in a file of results and in folders; the file is written anew.
+
+    Raises:
+        SystemExit: some were measured on smallNORB and others on rendered views.
+    """
     known = json.loads(file.read_text()) if file.exists() else []
     cells = {_key(cell): cell for cell in known}
+    of_norb = {cell.get("norb", False) for cell in known}
     for path in sorted(p for folder in folders for p in folder.rglob("*.json")):
         cell = json.loads(path.read_text())
         if not isinstance(cell, dict) or "experiment" not in cell or cell["quick"]:
@@ -91,6 +96,12 @@ def joined(file: Path, folders: Iterable[Path], sheet: Path) -> list[Cell]:
             for e in cell.get("epochs", [])
         ]
         cells[_key(cell)] = cell
+        of_norb.add(cell.get("norb", False))
+    if len(of_norb) > 1:
+        raise SystemExit(
+            "cells of smallNORB and of rendered views are not joined: name the folder smallnorb/ "
+            "alone, with --results, --page, --sheet and --figure of its own"
+        )
     found = [cells[key] for key in sorted(cells)]
     lines = ",\n".join(json.dumps(cell) for cell in found)
     write_text(file, f"[\n{lines}\n]\n")

@@ -1,8 +1,8 @@
 """Segmentation networks on real data: 200 hippocampi of the Medical Segmentation Decathlon.
 
 ``python -m benchmarks.segmentation --data DIR`` trains what its options name and writes one JSON
-file a cell into ``--out``; cells that have one are skipped. ``DIR`` holds ``imagesTr`` and
-``labelsTr`` (Task04). ``--collect FOLDER`` adds such files to
+file a cell into ``--out``; cells that have one are skipped, unless it lacks the ``--shifts``.
+``DIR`` holds ``imagesTr`` and ``labelsTr`` (Task04). ``--collect FOLDER`` adds such files to
 ``benchmarks/results/segmentation-hippocampus.json``, ``--show`` prints its tables.
 
 All networks are trained alike: Dice and cross-entropy, Adam, warm-up over 5 % of the steps and
@@ -34,12 +34,15 @@ import torch
 
 from benchmarks.options import benchmark_parser
 from benchmarks.segmentation import hippocampus, tables
-from benchmarks.segmentation.cells import LEVELS, Cell, run, write
+from benchmarks.segmentation.cells import LEVELS, Cell, finished, run, write
 
 
 def main() -> None:
     """Run the cells that have no result yet; or collect, or show."""
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    if not (options.data or options.collect or options.show):
+        parser.error("--data DIR, --collect FOLDER or --show is needed")
     if options.collect:
         tables.collect(options.collect)
     if options.show:
@@ -86,7 +89,7 @@ def _run(options: Namespace) -> None:
     ]  # fmt: skip
     for cell in cells:
         file = options.out / f"{cell.name}.json"
-        if not file.exists():
+        if not finished(cell, file):
             result, network = run(cell, data, torch.device(options.device))
             if options.weights:
                 from safetensors.torch import save_file

@@ -34,6 +34,11 @@ def hippocampus(
     """The first cases of the Medical Segmentation Decathlon's Task04, and the last."""
     folder = _folder(data, "hippocampus")
     names = sorted(file.name for file in (folder / "labelsTr").glob("*.nii*"))
+    if len(names) < sum(counts):  # else some would be trained on and tested
+        raise SystemExit(
+            f"{folder}: {len(names)} labelled volumes; {counts[0]} to train on and {counts[1]} "
+            "others to test on are needed"
+        )
     for to, chosen in ((trained, names[: counts[0]]), (tested, names[-counts[1] :])):
         for own, theirs in (("images", "imagesTr"), ("labels", "labelsTr")):
             (to / own).mkdir(parents=True)
@@ -56,8 +61,9 @@ def nuclei(data: Path | None, trained: Path, tested: Path) -> None:
             Image.fromarray(tile).save(trained / kind / f"tile-{top:03}-{left:03}.tif")
 
 
-#: Task -> writes its two folders from the folder of ``--data``.
-TASKS: Mapping[str, Callable[[Path | None, Path, Path], None]] = {
+#: Writes the folders to train on and to test on from the folder of ``--data``.
+Write = Callable[[Path | None, Path, Path], None]
+TASKS: Mapping[str, Write] = {
     "axons": axons,
     "hippocampus": hippocampus,
     "nuclei": nuclei,
@@ -70,9 +76,22 @@ def written(task: str, data: Path | None, work: Path) -> tuple[Path, Path]:
     Raises:
         SystemExit: ``--data`` lacks what the task needs.
     """
-    trained, tested = work / task / "trained", work / task / "tested"
-    if not tested.exists():
-        TASKS[task](data, trained, tested)
+    return written_by(TASKS[task], data, work / task)
+
+
+def written_by(write: Write, data: Path | None, own: Path) -> tuple[Path, Path]:
+    """The folders ``trained`` and ``tested`` in `own`, whole even if a former process was killed.
+
+    Raises:
+        SystemExit: ``--data`` lacks what the task needs.
+    """
+    trained, tested, draft = own / "trained", own / "tested", own / ".draft"
+    if not tested.exists():  # it comes last
+        for left in (draft, trained):
+            shutil.rmtree(left, ignore_errors=True)
+        write(data, draft / "trained", draft / "tested")
+        (draft / "trained").replace(trained)
+        (draft / "tested").replace(tested)
     return trained, tested
 
 

@@ -9,7 +9,7 @@ repeats, geometry kept, distances to real images, parameters, training time and 
 Finished parts are kept, in ``--work`` (generators, judge) and ``--out`` (scores), so that an
 interrupted command continues. It ends with the tables, which it prints and writes into
 ``docs/results/train-on-synthetic.md``, and ``docs/images/tstr-*.png``. ``--quick`` does
-everything with a few steps into ``--work`` alone, as a check. Several runs may share ``--work``
+everything with a few steps into ``WORK/quick`` alone, as a check. Several runs may share ``--work``
 and ``--out``, each with other ``--seeds`` or ``--arms``. With ``--data DIR`` the same question is
 asked of real volumes, see `benchmarks.tstr.volumes.command`.
 
@@ -144,11 +144,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--spade", action="append", default=["crop=64"], metavar="NAME=VALUE")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only-show", action="store_true", help="train nothing")
-    parser.add_argument("--quick", action="store_true", help="a few steps, into --work alone")
+    parser.add_argument("--quick", action="store_true", help="a few steps, into WORK/quick alone")
     options = parser.parse_args()
     if options.quick:
-        work = options.work
-        vars(options).update(QUICK, out=work / "tstr.json", pictures=work, docs=work / "tstr.md")
+        work = options.work / "quick"  # else the real run would take its generators
+        vars(options).update(
+            QUICK, work=work, out=work / "tstr.json", pictures=work, docs=work / "tstr.md"
+        )
         options.caps, options.pix2pix = [*QUICK_RECIPE, *options.caps], list(QUICK_RECIPE[:4])
         options.spade = list(QUICK_RECIPE[:4])
         options.plain = [*QUICK_RECIPE, *options.plain]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.classification.results import collected, draw, tables
+from benchmarks.classification.results import Results, collected, draw, save, tables
 from benchmarks.classification.run import Measured
 
 
@@ -35,6 +35,29 @@ def test_held_out_images_choose_and_test_images_do_not(tmp_path: Path) -> None:
     assert "| cnn | 7 | 2 | b | 90.00 | 50.00" in tables(found)
     draw(found, tmp_path / "pictures" / "curves.png")
     assert (tmp_path / "pictures" / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_brief_cells_are_no_results(tmp_path: Path) -> None:
+    write_cell(tmp_path, "a", 0, held_out=0.8, right=4)
+    file = tmp_path / "fashion-cnn-a-0.json"
+    brief = Measured.model_validate_json(file.read_text()).model_copy(update={"brief": True})
+    file.write_text(brief.model_dump_json())
+    assert collected(tmp_path).rows == []
+
+
+def test_results_are_not_replaced_by_fewer(tmp_path: Path) -> None:
+    file, one, both = tmp_path / "results.json", tmp_path / "one", tmp_path / "both"
+    for folder, seeds in ((one, [0]), (both, [0, 1])):
+        folder.mkdir()
+        for seed in seeds:
+            write_cell(folder, "a", seed, held_out=0.8, right=4)
+    for folder in (one, both, both):
+        save(collected(folder), file)
+    for folder in (one, tmp_path / "none"):
+        with pytest.raises(SystemExit, match=r"also has results of .*fashion-cnn-a-1.*--results"):
+            save(collected(folder), file)
+    (row,) = Results.model_validate_json(file.read_text()).rows
+    assert row.variants[0].seeds == [0, 1]
 
 
 def test_a_cell_without_answers_is_no_cell(tmp_path: Path) -> None:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import ndimage
 
-from benchmarks.label_efficiency import MARKED, SHARE, WIDTH, in_box, in_strokes, strokes
+from benchmarks import label_efficiency
+from benchmarks.label_efficiency import (
+    MARKED,
+    SHARE,
+    STEPS,
+    WIDTH,
+    file_of,
+    in_box,
+    in_strokes,
+    kept,
+    run_all,
+    strokes,
+)
 from training.labelmaps.phantoms import axon_phantom
 
 
@@ -19,6 +33,19 @@ def test_about_a_sixteenth_is_labelled_in_each_image_differently(kind: str) -> N
         assert 0.75 / SHARE < shown.mean() < 1.25 / SHARE
         masks.append(shown)
     assert (masks[0] != masks[1]).any() and (masks[1] != masks[2]).any()
+
+
+def test_runs_of_other_lengths_are_kept_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label_efficiency, "ROOT", tmp_path)
+    monkeypatch.setattr(label_efficiency, "DATA", {"axons": lambda: ([], [], {})})
+    monkeypatch.setattr(label_efficiency, "score", lambda *values: values[-1] / 1000)
+    for steps in (3, STEPS):
+        run_all("axons", steps, [(0, 1, "unet")])
+    run_all("axons", STEPS, [(0, 1, "unet"), (0, 2, "unet")])
+    assert kept(file_of("axons", 3)) == {"axons/unet/1/0": 0.003}
+    assert kept(file_of("axons", STEPS)) == {"axons/unet/1/0": 0.2, "axons/unet/2/0": 0.2}
 
 
 def test_a_box_is_around_an_object() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.nnunet import tables
-from benchmarks.nnunet.methods import write_raw
+from benchmarks.nnunet.__main__ import main
+from benchmarks.nnunet.methods import Ours, call, write_raw
 from benchmarks.nnunet.runs import scores
 from benchmarks.nnunet.tables import Run
 from benchmarks.nnunet.task import CONFIGURATIONS, Task
+from benchmarks.time_to_dice import tasks
 from training.data import open_dataset
 from training.labelmaps.phantoms import axon_phantoms, write_phantom
 
@@ -72,6 +75,48 @@ def test_a_table_compares_with_convcaps(
     shown = capsys.readouterr().out
     assert "| ConvCaps | 0.850 0.950 | 0.900 |  | 1.5 | 3 |" in shown
     assert "| nnU-Net, 1epoch | 0.850 | 0.850 | -5.0, -5.0 to -5.0 | 1.5 | 3 |" in shown
+
+
+def test_images_are_whole_though_a_command_was_killed_while_it_wrote_them(tmp_path: Path) -> None:
+    def killed(_: Path | None, trained: Path, tested: Path) -> None:
+        for folder in (trained, tested):
+            folder.mkdir(parents=True)
+            (folder / "half.tif").touch()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tasks.written_by(killed, None, tmp_path)
+    trained, tested = tasks.written_by(tasks.axons, None, tmp_path)
+    assert {each.name for each in tmp_path.iterdir() if each.name[0] != "."} == {
+        "trained", "tested"
+    }  # fmt: skip
+    counts = [len(open_dataset(folder).cases) for folder in (trained, tested)]
+    assert tuple(counts) == tasks.AXONS
+
+
+def test_no_volume_is_trained_on_and_tested(tmp_path: Path) -> None:
+    labels = tmp_path / "hippocampus" / "labelsTr"
+    labels.mkdir(parents=True)
+    for number in range(56):
+        (labels / f"hippocampus_{number:03}.nii.gz").touch()
+    with pytest.raises(SystemExit, match=r"56 labelled volumes; 24 to train on and 50 others"):
+        Task.written("hippocampus", tmp_path, tmp_path / "work")
+
+
+def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"(?s)ended with 3:\nno memory"):
+        call(sys.executable, "-c", "print('no memory'); raise SystemExit(3)")
+    with pytest.raises(SystemExit, match=r"segmentation .* ended with \d+:\n.*images"):
+        Ours("ConvCaps", ()).train(Task("axons", tmp_path / "no images", tmp_path, tmp_path), 0)
+
+
+def test_without_nnunet_nothing_is_begun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["nnunet", "--tasks", "axons"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "--nnunet DIR is needed" in capsys.readouterr().err
 
 
 def test_a_task_without_its_data_says_what_is_missing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 import torch
 
 from benchmarks.robustness import tables
-from benchmarks.robustness.cells import Setting
+from benchmarks.robustness.__main__ import setting_of
+from benchmarks.robustness.cells import Cell, Setting
 from benchmarks.robustness.experiments import families
 from benchmarks.robustness.experiments.overlap import EDGE, Pairs, both_named, loss_of
 from benchmarks.robustness.experiments.viewpoints import familiar
@@ -162,6 +164,38 @@ def test_families_are_measured_and_told_beside_the_cnn(tmp_path: Path) -> None:
     ahead = 100 * (found[1]["families"]["crowding"][3] - found[0]["families"]["crowding"][3])
     line = next(one for one in crowding if one.startswith("| Efficient-CapsNet minus CNN | 1 |"))
     assert line.endswith(f" {ahead:.1f} |")
+
+
+def test_smallnorb_and_rendered_views_are_not_joined(tmp_path: Path) -> None:
+    about = {"protocol": "azimuth", "network": "cnn", "seed": 0}
+    results, page = tmp_path / "joined.out", tmp_path / "none.png"
+    for folder, more in (("rendered", {}), ("smallnorb", {"norb": True})):
+        (tmp_path / folder).mkdir()
+        cell = {"experiment": "viewpoints", "about": about, "quick": False, "epochs": [], **more}
+        (tmp_path / folder / "viewpoints-azimuth-cnn-0.json").write_text(json.dumps(cell))
+    tables.joined(results, [tmp_path / "rendered"], page)
+    before = results.read_text()
+    with pytest.raises(SystemExit, match=r"smallNORB and of rendered views are not joined"):
+        tables.joined(results, [tmp_path / "smallnorb"], page)
+    assert results.read_text() == before
+    assert tables.joined(tmp_path / "own.out", [tmp_path / "smallnorb"], page)[0]["norb"]
+
+
+def test_quick_cells_do_not_take_the_place_of_others(tmp_path: Path) -> None:
+    asked: list[Setting] = []
+
+    def measured(setting: Setting) -> dict[str, int]:
+        asked.append(setting)
+        return {"found": setting.short(2, 1)}
+
+    places = {"mnist": tmp_path, "norb": None, "out": tmp_path / "cells", "work": tmp_path}
+    for quick in (True, False, False):
+        setting = setting_of(Namespace(**places, quick=quick), CPU)
+        Cell("affine", {"seed": 0}, measured).run(setting)
+    assert [setting.quick for setting in asked] == [True, False]
+    assert asked[0].work != asked[1].work
+    kept = json.loads((tmp_path / "cells" / "affine-0.json").read_text())
+    assert kept["found"] == 2 and not kept["quick"]
 
 
 def test_networks_are_compared_at_equal_clean_accuracy(

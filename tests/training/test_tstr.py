@@ -145,6 +145,8 @@ def test_the_whole_benchmark_in_small_and_again(python: Path, tmp_path: Path) ->
         assert ("real, seed 0: Dice" in done.stdout) == (run == 0)
         assert "| real + CapsPix2Pix | 0." in done.stdout
         assert "diversity, absolute difference" in done.stdout
+    assert {each.name for each in tmp_path.iterdir()} == {"quick"}  # nothing that a real run takes
+    tmp_path /= "quick"
     results = Results.model_validate_json((tmp_path / "tstr.json").read_text())
     assert set(results.dice) == {"real", "real+caps"}
     assert results.costs["capspix2pix"].peak_mb > 100

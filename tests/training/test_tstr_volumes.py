@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.tstr.volumes import cells, surroundings
+from benchmarks.tstr.volumes import cells, generators, surroundings
 from benchmarks.tstr.volumes.cells import Cell, Settings, run_cells
 from benchmarks.tstr.volumes.command import gain, table
 from benchmarks.tstr.volumes.data import Pool, Volume, with_surroundings
@@ -111,6 +112,29 @@ def test_cells_are_kept_and_read_again(
     assert all(len(cell.dice) == 3 and len(cell.dice[0]) == 2 for cell in found)
     assert run_cells(pool, 2, 0, arms, settings) == found
     assert made == ["capspix2pix"]
+    settings.steps = 2
+    with pytest.raises(SystemExit, match=r"--steps 1 --generator-steps 1.*another --out"):
+        run_cells(pool, 2, 0, arms, settings)
+
+
+def test_a_generator_of_other_steps_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provenance = SimpleNamespace(recipe={"steps": 3})
+    bundle = SimpleNamespace(path=tmp_path, card=SimpleNamespace(provenance=provenance))
+    repository = SimpleNamespace(names=lambda: ["spade"], find=lambda _: bundle)
+    monkeypatch.setattr(generators, "ModelRepository", lambda _: repository)
+    monkeypatch.setattr(generators, "Model", lambda found: found)
+    taken: object = generators.trained("spade", [], {}, 3, tmp_path)
+    assert taken is bundle
+    with pytest.raises(SystemExit, match=r"trained for 3 steps: name another --work"):
+        generators.trained("spade", [], {}, 800, tmp_path)
+
+
+def test_too_few_volumes_are_not_fewer_further_ones(folder: Path) -> None:
+    with pytest.raises(SystemExit, match=r"3 of 6 volumes are tested on, 2 to learn from and 32"):
+        Pool(folder).split(2, 32, seed=0)
+    assert len(Pool(folder, limit=6).split(2, 32, seed=0).further) == 1
 
 
 def test_gains_are_paired_by_seed_and_volume() -> None:

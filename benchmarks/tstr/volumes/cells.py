@@ -105,7 +105,11 @@ class Settings:
 def run_cells(
     pool: Pool, count: int, seed: int, arms: Sequence[str], settings: Settings
 ) -> list[Cell]:
-    """The cells of one number of volumes and one seed, those on disk read."""
+    """The cells of one number of volumes and one seed, those on disk read.
+
+    Raises:
+        SystemExit: those on disk, or the generators, were trained with other numbers of steps.
+    """
     split = pool.split(count, settings.added, seed)
     cells, seconds = [], {}
 
@@ -125,8 +129,19 @@ def run_cells(
             cell = _run(ARMS[name], name, split, seed, pool.edges, made, seconds, settings)
             write_text(file, cell.model_dump_json())
             print(f"n={count}, seed {seed}, {name}: Dice {cell.mean:.4f}", flush=True)
-        cells.append(Cell.model_validate_json(file.read_text()))
+        cells.append(_known(file, settings))
     return cells
+
+
+def _known(file: Path, settings: Settings) -> Cell:
+    cell = Cell.model_validate_json(file.read_text())
+    found, asked = ((each.steps, each.generator_steps) for each in (cell, settings))
+    if found != asked:
+        raise SystemExit(
+            f"{file} was measured with --steps {found[0]} --generator-steps {found[1]}: give the "
+            "same, or name another --out and --work"
+        )
+    return cell
 
 
 class _Kept(dict[str, list[Volume]]):

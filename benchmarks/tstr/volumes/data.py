@@ -55,6 +55,7 @@ class Pool:
     """
 
     def __init__(self, folder: Path, limit: int | None = None) -> None:
+        self.folder, self.limit = folder, limit
         dataset = open_dataset(folder)
         dataset.require_complete()
         self.volumes = [_read(*dataset.read(c), c.name) for c in dataset.cases[:limit]]
@@ -62,10 +63,20 @@ class Pool:
         self.labels = {i: dataset.labels.get(i, f"label {i}" if i else "background") for i in ids}
 
     def split(self, count: int, further: int, seed: int) -> Split:
-        """`count` cases that the seed draws (more contain fewer), and `further` other ones."""
+        """`count` cases that the seed draws (more contain fewer), and `further` other ones.
+
+        Raises:
+            SystemExit: there are fewer, though all cases have been read.
+        """
         order = np.random.default_rng(0).permutation(len(self.volumes))
         tested = min(TESTED, len(order) // 2)
         kept, rest = order[:tested], order[tested:]
+        if self.limit is None and count + further > len(rest):
+            raise SystemExit(
+                f"{self.folder}: {tested} of {len(order)} volumes are tested on, {count} to learn "
+                f"from and {further} further ones are needed: set --volumes and --added, or "
+                "--limit for a check"
+            )
         drawn = [self.volumes[i] for i in np.random.default_rng([1, seed]).permutation(rest)]
         return Split(
             learned=drawn[:count],

@@ -45,7 +45,11 @@ _SEEN = 8
 def trained(
     name: str, volumes: Sequence[Volume], labels: dict[int, str], steps: int, work: Path
 ) -> Model:
-    """The model of that name in ``work``, trained now on these volumes if it is not there yet."""
+    """The model of that name in ``work``, trained now on these volumes if it is not there yet.
+
+    Raises:
+        SystemExit: it was trained for another number of steps.
+    """
     repository = ModelRepository(work / "models")
     if name not in repository.names():
         task, folder = TASKS["synthesis"], RunFolder(work / name)
@@ -55,7 +59,10 @@ def trained(
         recipe = recipe.completed(source)
         network, _ = task.train(source, recipe, folder, folder.checkpoint.exists())
         publish(repository, name, [(network, source)], recipe, "python -m benchmarks.tstr --data")
-    return Model(repository.find(name))
+    bundle = repository.find(name)
+    if (known := bundle.card.provenance.recipe.get("steps")) != steps:
+        raise SystemExit(f"{bundle.path} was trained for {known} steps: name another --work")
+    return Model(bundle)
 
 
 def synthesized(
