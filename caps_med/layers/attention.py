@@ -27,7 +27,10 @@ def exponential_squash(capsules: Tensor) -> Tensor:
 class SelfAttentionCapsules(DenseVotes):
     """Dense capsules with self-attention routing.
 
-    Mazzia, Salvetti & Chiaberge 2021, "Efficient-CapsNet", section 3.2, equations 4 to 7.
+    Mazzia, Salvetti & Chiaberge 2021, "Efficient-CapsNet", section 3.2, equations 4 to 7. The
+    agreement is divided by the root of the number of input atoms, as in the paper (released code:
+    of output atoms). Weights start normal with that root's inverse as standard deviation (released
+    code: He's).
 
     Args:
         in_capsules: input capsules I.

@@ -1,7 +1,7 @@
 """UCaps: an encoder of capsules and a convolutional decoder.
 
 Nguyen et al. 2021, "3D-UCaps: 3D Capsules Unet for Volumetric Image Segmentation" (MICCAI, arXiv
-2203.15964).
+2203.08965).
 
 Deviations: one kernel for all input types of a layer (the authors' option ``share_weight``), and
 the routing of `caps_med.layers.ConvCapsule`, whose agreement is the scalar product with the
