@@ -149,6 +149,16 @@ def quick(server: Served) -> Callable[[Page], Page]:
 
 
 @pytest.fixture
+def blank(opened: Callable[..., Page], quick: Callable[[Page], Page]) -> Page:
+    """An empty square to paint on, and its images by a tiny network."""
+    page = quick(opened("synthesize"))
+    page.locator("#synthesize .blank").click()
+    page.locator("#synthesize .gallery canvas").first.wait_for()
+    settled(page, "synthesize")
+    return page
+
+
+@pytest.fixture
 def refusals() -> bool:
     """Whether the test makes the service refuse something, which browsers write to the console."""
     return False

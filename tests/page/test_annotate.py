@@ -771,6 +771,21 @@ class TestOtherOrders:
         assert page.evaluate(total) == before
 
     @pytest.mark.parametrize("refusals", [True])
+    def test_a_prediction_that_is_cancelled_is_nobody_elses(self, page: Page) -> None:
+        """The service may have saved it all the same."""
+        self.open(page, "disc-0.png")
+        held = held_requests(page, re.compile("/predict$"), "POST")
+        page.locator(f"{VIEW} .predict").click()
+        url = sent(page, held, 0).request.url
+        page.locator(f"{VIEW} .busy button").click()
+        assert page.request.post(url).status == 201
+        page.locator(CANVAS).press("Space")
+        page.locator(CANVAS).press("Control+s")
+        expect(page.locator(SAID)).to_contain_text("Saved as version 2")
+        assert int((labels(page, url.removesuffix("/predict"), 2) == 1).sum()) == 21
+        page.unroute_all(behavior="ignoreErrors")
+
+    @pytest.mark.parametrize("refusals", [True])
     def test_what_cannot_be_predicted_is_corrected_from_nothing(self, page: Page) -> None:
         """A large volume may take longer than one call may."""
         late = {"title": "timeout", "code": "timeout", "detail": "no answer in time", "status": 504}

@@ -40,10 +40,24 @@ def stroke(page: Page, below: int = 0) -> None:
     page.mouse.up()
 
 
-def paint(page: Page) -> None:
-    """Choose white matter, and paint."""
+def choose_brush(page: Page) -> None:
+    """White matter, 15 pixels wide."""
     page.locator("#synthesize .pen", has_text="white matter").click()
     page.locator("#synthesize .size").fill("15")
+
+
+def stroke_in_no_time(page: Page, below: int = 0) -> None:
+    """One line as by `stroke`, and the clock stands still: the page tells of a line after a while.
+
+    A paused clock may not go back: it stops a second from now.
+    """
+    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 1"))
+    stroke(page, below)
+
+
+def paint(page: Page) -> None:
+    """Choose white matter, and paint."""
+    choose_brush(page)
     stroke(page)
 
 
@@ -127,10 +141,8 @@ def test_a_stroke_just_before_a_reload_or_another_label_map_is_kept(
     page = quick(opened("synthesize"))
     page.clock.install()  # a stroke is told of a while after it is done
     before = begin(page)
-    page.locator("#synthesize .pen", has_text="white matter").click()
-    page.locator("#synthesize .size").fill("15")
-    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 1"))
-    stroke(page)
+    choose_brush(page)
+    stroke_in_no_time(page)
     first = page.evaluate(DRAWN)
     assert first > before
     sample(page, "synthesize", "Tissue labels")
@@ -139,8 +151,7 @@ def test_a_stroke_just_before_a_reload_or_another_label_map_is_kept(
     settled(page, "synthesize")
     assert page.evaluate(DRAWN) == first
 
-    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 1"))
-    stroke(page, 40)
+    stroke_in_no_time(page, 40)
     second = page.evaluate(DRAWN)
     assert second > first
     page.reload()
@@ -158,10 +169,8 @@ def test_a_stroke_stops_nothing_that_was_chosen_after_it(
     first = begin(page)
     told = page.locator("#synthesize .painting")
     held = held_requests(page, "**/v1/samples/*", "GET")
-    page.locator("#synthesize .pen", has_text="white matter").click()
-    page.locator("#synthesize .size").fill("15")
-    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 1"))
-    stroke(page)
+    choose_brush(page)
+    stroke_in_no_time(page)
     sample(page, "synthesize", "Tissue labels")
     sent(page, held, 0)
     page.clock.resume()
@@ -175,8 +184,7 @@ def test_a_stroke_stops_nothing_that_was_chosen_after_it(
     page.unroute("**/v1/samples/*")
 
     downloads = held_requests(page, "**/synthesize?format=zip", "POST")
-    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 1"))
-    stroke(page, 40)
+    stroke_in_no_time(page, 40)
     page.locator("#synthesize .save").click()
     sent(page, downloads, 0)
     with page.expect_request("**/synthesize?format=png"):
@@ -186,12 +194,8 @@ def test_a_stroke_stops_nothing_that_was_chosen_after_it(
         sent(page, downloads, 0).continue_()
 
 
-def test_a_painting_pairs_with_its_synthetic_image(
-    opened: Callable[..., Page], quick: Callable[[Page], Page], tmp_path: Path
-) -> None:
-    page = quick(opened("synthesize"))
-    page.locator("#synthesize .blank").click()
-    page.locator("#synthesize .gallery canvas").first.wait_for()
+def test_a_painting_pairs_with_its_synthetic_image(blank: Page, tmp_path: Path) -> None:
+    page = blank
     assert painted(page) > 0
     with zipfile.ZipFile(saved(page, "#synthesize .training-pair", tmp_path)) as archive:
         archive.extractall(tmp_path / "pair")
@@ -199,12 +203,8 @@ def test_a_painting_pairs_with_its_synthetic_image(
     assert [finding.code for finding in found.findings] == ["too_few"]
 
 
-def test_a_pair_is_of_what_was_painted_when_it_was_asked_for(
-    opened: Callable[..., Page], quick: Callable[[Page], Page], tmp_path: Path
-) -> None:
-    page = quick(opened("synthesize"))
-    page.locator("#synthesize .blank").click()
-    page.locator("#synthesize .gallery canvas").first.wait_for()
+def test_a_pair_is_of_what_was_painted_when_it_was_asked_for(blank: Page, tmp_path: Path) -> None:
+    page = blank
     before = painted(page)
     settled(page, "synthesize")
     held = held_requests(page, "**/synthesize?format=nifti", "POST")
@@ -220,13 +220,9 @@ def test_a_pair_is_of_what_was_painted_when_it_was_asked_for(
     assert int((labels.array == 3).sum()) == before
 
 
-def test_what_is_painted_from_blank_is_found_again(
-    opened: Callable[..., Page], quick: Callable[[Page], Page]
-) -> None:
+def test_what_is_painted_from_blank_is_found_again(blank: Page) -> None:
     """Who goes to another label map comes back by the same button, and begins anew by the other."""
-    page = quick(opened("synthesize"))
-    page.locator("#synthesize .blank").click()
-    page.locator("#synthesize .gallery canvas").first.wait_for()
+    page = blank
     now = painted(page)
     assert now > 0
     no_sides = re.compile(r"^column \d+, row \d+ ")
@@ -263,8 +259,7 @@ def test_the_brush_is_as_large_as_what_it_paints(
 ) -> None:
     page = quick(opened("synthesize"))
     begin(page)
-    page.locator("#synthesize .pen", has_text="white matter").click()
-    page.locator("#synthesize .size").fill("15")
+    choose_brush(page)
     expect(page.locator("#synthesize .brush-box")).to_contain_text("15 pixels, 15 mm")
     box, brush = ring_in_the_middle(page)
     assert abs(brush["x"] + brush["width"] / 2 - box["x"] - box["width"] / 2) <= 1

@@ -90,6 +90,12 @@ def tile(seed: int) -> str:
     return f"#synthesize .gallery canvas[aria-label='Seed {seed}']"
 
 
+def begin_with(page: Page, seed: int) -> None:
+    """Another first seed."""
+    page.locator("#synthesize .seed").fill(str(seed))
+    page.locator("#synthesize .seed").blur()
+
+
 @pytest.mark.slow
 def test_the_sample(opened: Callable[..., Page]) -> None:
     page = opened("synthesize")
@@ -138,12 +144,8 @@ def test_between_two_seeds(
 
 
 @pytest.mark.slow
-def test_what_is_painted_arrives(
-    opened: Callable[..., Page], quick: Callable[[Page], Page], server: Served
-) -> None:
-    page = quick(opened("synthesize"))
-    page.locator("#synthesize .blank").click()
-    settled(page, "synthesize")
+def test_what_is_painted_arrives(blank: Page, server: Served) -> None:
+    page = blank
     warnings = page.locator("#synthesize .warnings")
     expect(warnings).to_have_text("The label map is empty: all of it is background.")
     empty = pixels(page, tile(1))
@@ -179,12 +181,8 @@ def test_what_is_painted_arrives(
     assert not sent_drawing(page, server).array.any()
 
 
-def test_what_is_painted_by_keys_arrives(
-    opened: Callable[..., Page], quick: Callable[[Page], Page], server: Served
-) -> None:
-    page = quick(opened("synthesize"))
-    page.locator("#synthesize .blank").click()
-    settled(page, "synthesize")
+def test_what_is_painted_by_keys_arrives(blank: Page, server: Served) -> None:
+    page = blank
     page.locator("#synthesize .pen", has_text="grey matter").click()
     canvas = page.locator(PAINT)
     canvas.press("Space")
@@ -329,8 +327,7 @@ def test_an_old_answer_replaces_no_newer_one(
     page.locator("nav a", has_text="Synthesize").click()
     page.locator("#synthesize .blank").click()
     page.wait_for_function("() => window.letGo")  # the answer is here, but not yet shown
-    page.locator("#synthesize .seed").fill("11")
-    page.locator("#synthesize .seed").blur()
+    begin_with(page, 11)
     page.locator(tile(11)).wait_for()
     newer = pixels(page, tile(11))
     page.evaluate("() => window.letGo()")
@@ -355,22 +352,16 @@ def test_another_seed_does_not_stop_the_label_map_that_was_chosen(
     held = held_requests(page, path := "**/v1/samples/*", "GET")
     sample(page, "synthesize", "Tissue labels")
     chosen = sent(page, held, 0)
-    page.locator("#synthesize .seed").fill("11")
-    page.locator("#synthesize .seed").blur()
+    begin_with(page, 11)
     page.unroute(path)
     chosen.continue_()
     expect_width(page, 11, 197)
 
 
-def test_a_download_and_the_images_that_are_made_stop_neither_each_other(
-    opened: Callable[..., Page], quick: Callable[[Page], Page]
-) -> None:
-    page = quick(opened("synthesize"))
-    page.locator("#synthesize .blank").click()
-    settled(page, "synthesize")
+def test_a_download_and_the_images_that_are_made_stop_neither_each_other(blank: Page) -> None:
+    page = blank
     held = held_requests(page, path := "**/synthesize?format=png", "POST")
-    page.locator("#synthesize .seed").fill("11")
-    page.locator("#synthesize .seed").blur()
+    begin_with(page, 11)
     images = sent(page, held, 0)
     with page.expect_download():
         page.locator("#synthesize .save").click()
@@ -388,20 +379,36 @@ def test_a_download_and_the_images_that_are_made_stop_neither_each_other(
         file.fallback()
 
 
-def test_ends_are_not_chosen_in_a_gallery_that_is_being_replaced(
-    opened: Callable[..., Page], quick: Callable[[Page], Page]
-) -> None:
-    page = quick(opened("synthesize"))
-    page.locator("#synthesize .blank").click()
-    settled(page, "synthesize")
+def test_ends_are_not_chosen_in_a_gallery_that_is_being_replaced(blank: Page) -> None:
+    page = blank
     held = held_requests(page, path := "**/synthesize?format=png", "POST")
-    page.locator("#synthesize .seed").fill("11")
-    page.locator("#synthesize .seed").blur()
+    begin_with(page, 11)
     images = sent(page, held, 0)
     page.get_by_label("to seed 4").click(force=True)
     page.unroute(path)
     images.fallback()
     expect_width(page, 11, 128)
+
+
+def test_the_ends_stay_when_something_is_painted(blank: Page) -> None:
+    page = blank
+    for end in ("from seed 3", "to seed 5"):
+        page.get_by_label(end).click()
+        settled(page, "synthesize")
+    page.locator("#synthesize .pen", has_text="grey matter").click()
+    with page.expect_response("**/interpolate?format=png") as answer:
+        page.locator(PAINT).press("Space")
+    assert answer.value.ok
+    settled(page, "synthesize")
+    for end in ("from seed 3", "to seed 5"):
+        expect(page.get_by_label(end)).to_have_attribute("aria-pressed", "true")
+    slide(page, POSITION, 0)
+    assert pixels(page, BETWEEN) == pixels(page, tile(3))
+    begin_with(page, 11)
+    page.locator(tile(11)).wait_for()
+    settled(page, "synthesize")
+    for end in ("from seed 11", "to seed 12"):
+        expect(page.get_by_label(end)).to_have_attribute("aria-pressed", "true")
 
 
 def test_a_file_comes_before_what_was_painted_last(

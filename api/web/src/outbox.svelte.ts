@@ -21,13 +21,15 @@ const PAUSES = [1, 2, 5, 10, 30]; // seconds before it is sent again, the last o
 
 const same = (one: Uint8Array, two: Uint8Array): boolean => one.length === two.length && one.every((value, i) => value === two[i]);
 
-export class Outbox<V extends { version: number }> {
+export class Outbox<V extends Pick<Version, 'version'> & Partial<Pick<Version, 'kind'>>> {
   /** What has not arrived: the names of images by their ids, and whether one was sent without an answer. */
   waiting = $state.raw<Record<string, { name: string; silent: boolean }>>({});
   /** Told once one is saved, whoever has sent it. */
   onSaved: (parcel: Parcel<V>, saved: V) => void = () => undefined;
   /** Label maps whose sending had no answer: the service may have them. */
   private unanswered: Record<string, Uint8Array[]> = {};
+  /** The images of which a prediction was asked for and never shown: the service may have saved it, in nobody else's name. */
+  readonly unseen = new Set<string>();
   private sending: Record<string, AbortController> = {};
 
   /** Send a label map until that is answered; until then it is kept as a draft. Undefined once another one of the same image takes its place. */
@@ -60,12 +62,14 @@ export class Outbox<V extends { version: number }> {
       const limited = AbortSignal.any([signal, AbortSignal.timeout(limit)]);
       try {
         const { saved, theirs } = await this.attempt(parcel, base, limited);
-        const own = saved ?? (theirs && same(theirs.labels, labels) ? theirs.version : undefined);
-        if (!own && theirs && tried.some((one) => same(one, theirs.labels))) { // an older one of this image had arrived
+        const predicted = theirs?.version.kind === 'prediction';
+        const own = saved ?? (theirs && !predicted && same(theirs.labels, labels) ? theirs.version : undefined);
+        if (!own && theirs && ((predicted && this.unseen.has(image)) || tried.some((one) => same(one, theirs.labels)))) { // an older one of this image had arrived
           base = theirs.version.version;
           continue;
         }
         delete this.unanswered[image];
+        this.unseen.delete(image);
         if (own) this.arrived(parcel, own);
         return own ? { saved: own } : { theirs };
       } catch (error) {

@@ -95,7 +95,7 @@ export class Scene<V extends Viewer = Viewer> {
     if (this.image !== image) return; // another one was chosen meanwhile
     this.flatSlice = slice; // should it fail again
     this.setWindow(low, high);
-    this.overlay(labels);
+    this.overlay(this.labels ?? labels); // one that has come meanwhile
   }
 
   private begin(): void {
@@ -148,7 +148,7 @@ export class Scene<V extends Viewer = Viewer> {
   overlay(labels?: NVImage): void {
     if (labels) labels.opacity = this.opacity;
     this.labels = labels;
-    void this.draw((viewer) => viewer.labels(labels));
+    void this.draw((viewer) => { if (viewer.volumes[0] === this.image) viewer.labels(labels); }); // else WebGL is still starting
     this.tell(); // its label, too
   }
 

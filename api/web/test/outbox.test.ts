@@ -5,7 +5,7 @@ import { call, key, Problem, service } from '../src/service.svelte.js';
 import { Work } from '../src/work.svelte.js';
 
 /** A label map of one voxel, and the version in which it is stored. */
-interface Saved { version: number; value: number }
+interface Saved { version: number; value: number; kind?: 'prediction' }
 const taken = () => new Problem('', '', 'precondition_failed', [], { status: 412 });
 const silence = () => new Problem('no answer', '');
 
@@ -30,9 +30,9 @@ class Service {
     };
   }
 
-  put(value: number, base: number): Saved {
+  put(value: number, base: number, more: Pick<Saved, 'kind'> = {}): Saved {
     if (base !== this.versions.length) throw taken();
-    const saved = { version: base + 1, value };
+    const saved = { version: base + 1, value, ...more };
     this.versions.push(saved);
     return saved;
   }
@@ -112,6 +112,17 @@ describe('a label map that is sent', () => {
     to.put(5, 0);
     expect(await outbox.send(to.parcel(7, 0))).toEqual({ theirs: { version: { version: 1, value: 5 }, labels: new Uint8Array([5]) } });
     expect([draftOf('a')?.version, to.versions.length, outbox.waiting]).toEqual([0, 1, {}]);
+  });
+  it('is saved over a prediction that nobody has seen, and over the same one', async () => {
+    const [outbox, to] = [new Outbox<Saved>(), new Service()];
+    to.put(5, 0, { kind: 'prediction' });
+    expect((await outbox.send(to.parcel(7, 0)))?.theirs?.version.version).toBe(1);
+    outbox.unseen.add('a');
+    expect((await outbox.send(to.parcel(7, 0)))?.saved?.version).toBe(2);
+    to.put(5, 2, { kind: 'prediction' });
+    expect((await outbox.send(to.parcel(7, 2)))?.theirs?.version.version).toBe(3);
+    expect((await outbox.send(to.parcel(5, 2)))?.saved?.version).toBe(4);
+    expect(to.versions.map(({ value }) => value)).toEqual([5, 7, 5, 5]);
   });
   it('leaves what was painted meanwhile a draft of the new version', async () => {
     const [outbox, to] = [new Outbox<Saved>(), new Service()];
