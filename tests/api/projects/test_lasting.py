@@ -23,7 +23,6 @@ from api.jobs.service import Jobs
 from api.metrics import Metrics
 from api.monai_label.rounds import Rounds
 from api.problems import IMAGE_NOT_FOUND, Refusal
-from api.projects import annotations as annotations_module
 from api.projects import learning as learning_module
 from api.projects import retrying as retrying_module
 from api.projects import scoring as scoring_module
@@ -149,12 +148,10 @@ def predicted_by(store: ProjectStore, image: Image, model: str) -> None:
 
 
 @pytest.fixture
-def annotations(
-    store: ProjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Annotations:
+def label_maps(store: ProjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Annotations:
     """Label maps whose predictions are a single byte."""
     maps = SimpleNamespace(content=b"x", format="png", sha256="", ids=(0,), array=np.zeros((8, 8)))
-    monkeypatch.setattr(annotations_module, "kept", lambda *_: maps)
+    monkeypatch.setattr("api.projects.annotations.kept", lambda *_: maps)
     engine = Engine(Settings(models=tmp_path / "models", preload=()), Metrics())
     return Annotations(store, engine, ProjectImages(tmp_path, store, engine))
 
@@ -162,7 +159,7 @@ def annotations(
 @pytest.mark.parametrize("earlier", [None, "m@0"])
 def test_an_answer_for_an_image_that_is_deleted_meanwhile_is_given_but_not_kept(
     store: ProjectStore,
-    annotations: Annotations,
+    label_maps: Annotations,
     monkeypatch: pytest.MonkeyPatch,
     earlier: str | None,
 ) -> None:
@@ -179,12 +176,12 @@ def test_an_answer_for_an_image_that_is_deleted_meanwhile_is_given_but_not_kept(
 
     monkeypatch.setattr(store, "label", delete_after)
     answer = cast(Any, SimpleNamespace(warnings=()))
-    run_async(annotations.keep_prediction(project, image, answer))
+    run_async(label_maps.keep_prediction(project, image, answer))
     assert looked_up(image.id) is None
 
 
 def test_a_prediction_whose_caller_leaves_as_it_is_written_is_not_kept(
-    store: ProjectStore, annotations: Annotations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    store: ProjectStore, label_maps: Annotations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The next correction would be refused, for there is another label map by then."""
     project = project_of(store, "a")
@@ -205,7 +202,7 @@ def test_a_prediction_whose_caller_leaves_as_it_is_written_is_not_kept(
     answer = cast(Any, SimpleNamespace(warnings=()))
 
     async def leave() -> None:
-        keeping = asyncio.create_task(annotations.keep_prediction(project, image, answer))
+        keeping = asyncio.create_task(label_maps.keep_prediction(project, image, answer))
         assert await asyncio.to_thread(writing.wait, PATIENCE)
         keeping.cancel()
         with suppress(asyncio.CancelledError):
