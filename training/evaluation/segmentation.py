@@ -13,7 +13,6 @@ import numpy as np
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
-from caps_med.wording import counted
 from training.data import Dataset
 from training.data.cases import Case
 from training.data.check.card import CardBuilder, DataCard
@@ -272,13 +271,19 @@ class SegmentationEvaluator(Evaluator[Case]):
         if (ignored := self.dataset.ignored) is not None:
             share = self._ignored / self._voxels
             yield f"the id {ignored} marks unlabelled voxels: {share:.1%} of all are not scored"
+        if card.groups == 1:
+            yield (
+                "1 independent case: there are no confidence intervals, and models cannot be told "
+                "apart"
+            )
+            return
         if card.groups < card.cases:
             yield (
-                f"{card.cases} cases come from {counted(card.groups, 'independent group')}; "
+                f"{card.cases} cases come from {card.groups} independent groups; "
                 "confidence intervals resample groups"
             )
         if card.groups < ENOUGH:
             yield (
-                f"{counted(card.groups, 'independent case')}: confidence intervals are "
+                f"{card.groups} independent cases: confidence intervals are "
                 "rough, and there are too few cases to tell models apart"
             )

@@ -431,6 +431,14 @@ def test_pictures_and_volumes_have_no_common_unit(
         evaluate(open_dataset(tmp_path), [caps_med.load_model("tiny", repository)])
 
 
+def test_a_single_case_has_no_interval(discs: Path, repository: Path) -> None:
+    model = caps_med.load_model("tiny", repository)
+    summary = evaluate(open_dataset(discs).subset({"case1"}), [model]).summary
+    assert all(one is None or one.interval is None for one in summary.scores[0].metrics.values())
+    told = [note for note in summary.notes if "interval" in note]
+    assert len(told) == 1 and "there are no confidence intervals" in told[0]
+
+
 @pytest.mark.parametrize("layout", ["parts", "parts below", "side by side", "list"])
 def test_a_test_part_that_is_left_out_is_told(
     repository: Path, discs: Path, tmp_path: Path, layout: str
