@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.routing_speed [--quick]`` prints one table, alternating all implementations
 in one run, and writes ``benchmarks/results/<device>.json`` and ``docs/images/routing-speed.png``.
-GPUs: `benchmarks.gpu`.
+What a run has measured so far, or has measured with other options than the defaults, is in
+``<device>-part.json`` beside them: it does not replace a whole run. GPUs: `benchmarks.gpu`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks.measure import alternate, peak_megabytes, ratio
 from benchmarks.options import benchmark_parser
 from benchmarks.subjects import IMPLEMENTATIONS, NETWORKS, OURS, Network, Work, job, shape_of
 from caps_med.routing import active_backend
+from training.atomic import write_text
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -54,6 +56,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--no-fields", action="store_true", help="without random fields")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
+    whole = all(
+        value == parser.get_default(name) for name, value in vars(options).items() if name != "out"
+    )
     if options.quick:
         options.sizes, options.rounds = [128], 1
     options.clock = time.process_time if options.cpu_time else time.perf_counter
@@ -76,7 +81,9 @@ def main(arguments: list[str] | None = None) -> None:
                 write(results, options.out)
     if not results["networks"]:
         return
-    pictures = ROOT / "docs" / "images" if options.out == RESULTS else options.out
+    if whole:
+        write(results, options.out, whole=True)
+    pictures = ROOT / "docs" / "images" if whole and options.out == RESULTS else options.out
     plot(results, pictures / "routing-speed.png")
 
 
@@ -130,11 +137,13 @@ def network_row(
     return row
 
 
-def write(results: dict[str, Any], folder: Path) -> None:
-    """Results as JSON, named after the device."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write(results: dict[str, Any], folder: Path, *, whole: bool = False) -> None:
+    """Results as JSON, named after the device; those that are not `whole` stay apart."""
     name = "".join(c if c.isalnum() else "-" for c in results["machine"]["device"]).lower()
-    (folder / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    part = folder / f"{name}-part.json"
+    write_text(folder / f"{name}.json" if whole else part, json.dumps(results, indent=1) + "\n")
+    if whole:
+        part.unlink(missing_ok=True)
 
 
 def plot(results: dict[str, Any], path: Path) -> None:

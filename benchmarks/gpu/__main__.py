@@ -1,7 +1,8 @@
 """Are the Triton kernels right, and how fast: ``python -m benchmarks.gpu`` on a machine with a GPU.
 
-Each section prints its figures and is written to ``benchmarks/results/<device>.json`` as soon as it
-is done; one that fails leaves the others. At the end: targets, found, met or missed.
+Each section prints its figures and is written to ``benchmarks/results/<device>-part.json`` as soon
+as it is done; one that fails leaves the others. At the end: targets, found, met or missed. Only a
+run of all sections in which none has failed replaces ``benchmarks/results/<device>.json``.
 
 ``--tiny`` runs every section once on a few pixels; without a GPU it needs ``TRITON_INTERPRET=1``.
 """
@@ -75,7 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
     results["seconds"] = round(time.perf_counter() - began, 1)
     rows = [] if options.tiny else against_targets(results)
     results["targets"] = rows
-    write(results, options.out)
+    all_there = set(options.sections) == set(SECTIONS) and not results["failed"]
+    write(results, options.out, whole=all_there and not options.tiny)
     print(table(rows))
     print("failed:", results["failed"] or "nothing")
     wrong = not results.get("correctness", {"ok": True})["ok"]

@@ -13,9 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks import routing_speed
 from benchmarks.gpu import __main__ as script
 from benchmarks.gpu import correctness, report
 from benchmarks.gpu.clock import Device, compare
+from benchmarks.routing_speed import write
 from caps_med.routing.plain import route_plain
 
 TINY = Device(torch.device("cpu"), tiny=True)
@@ -46,6 +48,30 @@ def test_every_section_runs_on_tritons_interpreter(python: Path, tmp_path: Path)
     assert found["failed"] == {} and set(script.SECTIONS) <= set(found)
     assert found["correctness"]["ok"]
     assert set(found["networks"][0]["training"]) >= {"ours", "published", "unet31m"}
+
+
+def test_a_part_does_not_replace_a_whole_run(tmp_path: Path) -> None:
+    results = {"machine": {"device": "Some GPU"}}
+    write({**results, "networks": [1]}, tmp_path, whole=True)
+    write({**results, "networks": []}, tmp_path)
+    kept = {each.name: json.loads(each.read_text())["networks"] for each in tmp_path.iterdir()}
+    assert kept == {"some-gpu.json": [1], "some-gpu-part.json": []}
+    write({**results, "networks": [2]}, tmp_path, whole=True)
+    (file,) = tmp_path.iterdir()
+    assert json.loads(file.read_text())["networks"] == [2]
+
+
+def test_a_quick_run_is_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("routing_rows", "classifier_rows", "field_rows"):
+        monkeypatch.setattr(routing_speed, name, lambda *_: [])
+    monkeypatch.setattr(routing_speed, "network_row", lambda *_: {})
+    monkeypatch.setattr(routing_speed, "plot", lambda *_: None)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    for option, ending in (["--quick"], "-part.json"), ([], ".json"):
+        routing_speed.main([*option, "--out", str(tmp_path)])
+        (file,) = tmp_path.iterdir()
+        assert file.name.endswith(ending) and file.name.endswith("-part.json") == bool(option)
 
 
 @pytest.mark.parametrize("wrong", [1.0, 1.1, float("nan")])
