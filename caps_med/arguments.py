@@ -21,12 +21,14 @@ def as_list(paths: str | Path | Sequence[P]) -> Sequence[str | Path | P]:
 
 
 def check_positive(**arguments: int) -> None:
-    """Reject numbers below 1.
+    """Reject numbers below 1, and those that are not whole.
 
     Raises:
         InvalidParameter: names the first such argument.
     """
     for name, value in arguments.items():
+        if not hasattr(value, "__index__"):
+            raise InvalidParameter(f"{name}={value!r}: must be a whole number")
         if value < 1:
             raise InvalidParameter(f"{name}={value}: must be at least 1")
 

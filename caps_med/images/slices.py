@@ -166,6 +166,8 @@ def chosen_slice(count: int, index: int | None) -> int:
     """
     if index is None:
         return count // 2
+    if not hasattr(index, "__index__"):
+        raise InvalidParameter(f"slice={index!r}: must be a whole number")
     if not 0 <= index < count:
         raise InvalidParameter(f"slice={index}: must be from 0 to {count - 1}")
     return index

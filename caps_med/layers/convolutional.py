@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from caps_med.arguments import check_choice
+from caps_med.arguments import check_choice, check_positive
 from caps_med.convolutions.geometry import Window
 from caps_med.convolutions.reach import Reach, TiledReach
 from caps_med.errors import InvalidParameter
@@ -48,6 +48,7 @@ class _CapsuleLayer(VotingLayer):
     def __init__(self, spatial_dims: int, in_types: int, out_types: int, out_atoms: int,
                  routing: Routing, routing_bias: bool, normalize: bool) -> None:  # fmt: skip
         super().__init__()
+        check_positive(in_types=in_types, out_types=out_types, out_atoms=out_atoms)
         self.vote_norm = VoteNorm(in_types, out_types, out_atoms, routing) if normalize else None
         self.spatial_dims = spatial_dims
         self.out_types, self.out_atoms, self.routing = out_types, out_atoms, routing
@@ -67,9 +68,10 @@ class _CapsuleLayer(VotingLayer):
             capsules: all, or those that the window reads.
             window: the part of the result to compute; for symmetric padding with zeros only.
         """
-        if capsules.ndim != self.spatial_dims + 3:
+        atoms = self.conv.in_channels
+        if capsules.ndim != self.spatial_dims + 3 or capsules.shape[2] != atoms:
             raise InvalidParameter(
-                f"capsules have shape {tuple(capsules.shape)}: [B, I, A, *S] with "
+                f"capsules have shape {tuple(capsules.shape)}: [B, I, {atoms}, *S] with "
                 f"{self.spatial_dims} spatial axes is needed"
             )
         maps = channels_last(capsules.flatten(0, 1))
@@ -174,6 +176,7 @@ class ConvCapsule(_CapsuleLayer):
             normalize,
         )  # fmt: skip
         check_choice(get_args(Padding), padding=padding)
+        check_positive(in_atoms=in_atoms, kernel_size=kernel_size, stride=stride)
         self.kernel_size, self.stride = kernel_size, stride
         self.conv = vote_conv_type(spatial_dims, kernel_size)(
             in_atoms,

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.arguments import check_choice
+from caps_med.errors import InvalidParameter
 from caps_med.layers.ordered import Ordered
 from caps_med.layers.spatial import conv_type, transposed_conv_type
 from caps_med.layers.voting import VotingLayer
@@ -102,7 +103,8 @@ class UnitCapsule(Ordered, VotingLayer):
     ) -> None:
         super().__init__()
         check_choice(get_args(UnitSquash), squash=squash)
-        self.in_types, self.out_types, self.out_atoms = in_types, out_types, out_atoms
+        self.in_types, self.in_atoms = in_types, in_atoms
+        self.out_types, self.out_atoms = out_types, out_atoms
         self.stride, self.squash, self.transposed = stride, squash, transposed
         kind = transposed_conv_type(spatial_dims) if transposed else conv_type(spatial_dims)
         self.depthwise = kind(
@@ -124,7 +126,16 @@ class UnitCapsule(Ordered, VotingLayer):
 
         Args:
             types: the J output types that the votes are for.
+
+        Raises:
+            InvalidParameter: capsules of the wrong shape.
         """
+        dims, needed = len(self.depthwise.kernel_size), (self.in_types, self.in_atoms)
+        if capsules.ndim != dims + 3 or capsules.shape[1:3] != needed:
+            raise InvalidParameter(
+                f"capsules have shape {tuple(capsules.shape)}: [B, {needed[0]}, {needed[1]}, *S] "
+                f"with {dims} spatial axes is needed"
+            )
         atoms = capsules.transpose(1, 2)
         maps = self._convolved(atoms.flatten(0, 1), types)  # [B * A_in, I * J, *S']
         size = maps.shape[2:]

@@ -24,7 +24,8 @@ class SpreadLoss(nn.Module):
         class_weights: one weight per class for the samples of that class, or None for equal
             weights.
 
-    ``loss(activations [B, J], target [B])`` -> scalar; target holds class indices.
+    ``loss(activations [B, J], target [B])`` -> scalar; target holds class indices, of
+    any integer dtype.
 
     >>> SpreadLoss(margin=0.5)(torch.tensor([[0.9, 0.6, 0.1]]), torch.tensor([0]))
     tensor(0.0400)
@@ -46,6 +47,7 @@ class SpreadLoss(nn.Module):
                 f"activations {tuple(activations.shape)} and target {tuple(target.shape)}: "
                 "[B, J] and [B] are needed"
             )
+        target = target.long()
         true = activations.gather(1, target.unsqueeze(1))
         violations = (self.margin - (true - activations)).clamp_min(0).square()
         others = torch.ones_like(violations).scatter(1, target.unsqueeze(1), 0)

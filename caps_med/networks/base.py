@@ -269,8 +269,8 @@ def check_input(
     if maps.ndim != spatial_dims + 2 or shape[1] != channels:
         axes = ", ".join(["B", str(channels), *"DHW"[-spatial_dims:]])
         raise InvalidParameter(f"{argument} has shape {shape}: [{axes}] is needed")
-    if any(size % divisor for size in shape[2:]):
-        padded = tuple(-(-size // divisor) * divisor for size in shape[2:])
+    if any(size % divisor or size < 1 for size in shape[2:]):
+        padded = tuple(max(1, -(-size // divisor)) * divisor for size in shape[2:])
         raise InvalidParameter(
             f"{argument} has spatial size {shape[2:]}: each axis must be a multiple of {divisor}; "
             f"pad to {padded}"

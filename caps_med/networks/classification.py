@@ -32,7 +32,9 @@ class ClassificationNetwork(CapsuleNetwork):
         out_channels: classes J.
         image_size: the one size that the network takes.
         stem: see `ImageStem`.
-        decoder: see `ReconstructionDecoder`; None without reconstruction.
+        decoder: see `ReconstructionDecoder`; None without reconstruction. If nothing is
+            reconstructed in training, its parameters have no gradient: freeze them
+            (``decoder.requires_grad_(False)``) before `DistributedDataParallel` wraps the network.
     """
 
     in_channels: int

@@ -72,7 +72,9 @@ class SegCaps(SegmentationNetwork):
 
     Input ``[B, in_channels, *S]`` with each axis a multiple of 8; output capsule lengths
     ``[B, out_channels, *S]`` in [0, 1). With the defaults and ``out_channels=1``: 1,425,649
-    parameters, reconstruction head included.
+    parameters, reconstruction head included. Its parameters have no gradient in a training without
+    a mask: freeze them (``network.reconstruction.requires_grad_(False)``) before
+    `DistributedDataParallel` wraps the network, which else needs ``find_unused_parameters=True``.
 
     >>> SegCaps(spatial_dims=2, in_channels=1, out_channels=4)(torch.rand(1, 1, 32, 40)).shape
     torch.Size([1, 4, 32, 40])

@@ -19,6 +19,7 @@ from torch import Tensor
 from caps_med.errors import InvalidParameter
 from caps_med.routing.backends import BACKENDS, active_backend, in_graph
 from caps_med.routing.config import Routing
+from caps_med.routing.layout import check_floating
 from caps_med.routing.plain import couplings_plain, route_plain
 
 
@@ -44,8 +45,8 @@ def route(
         at least float32.
 
     Raises:
-        InvalidParameter: votes with fewer than five axes, a bias or priors of the wrong shape, or a
-            backend that cannot run.
+        InvalidParameter: votes with fewer than five axes or of whole numbers, a bias or priors of
+            the wrong shape, or a backend that cannot run.
     """
     _check(votes, bias, priors)
     # plain is also what exports, and takes an empty batch, of which kernels have no block
@@ -77,6 +78,7 @@ def _needed(votes: Tensor, routing: Routing) -> Routing:
 def _check(votes: Tensor, bias: Tensor | None, priors: Tensor | None) -> None:
     if votes.ndim < 5:
         raise InvalidParameter(f"votes have shape {tuple(votes.shape)}: [B, I, J, A, *S] is needed")
+    check_floating("votes", votes)
     if bias is not None and bias.shape != votes.shape[2:4]:
         raise InvalidParameter(
             f"bias has shape {tuple(bias.shape)}: [J, A] = {tuple(votes.shape[2:4])} is needed"

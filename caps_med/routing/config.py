@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from caps_med.arguments import check_positive
 from caps_med.errors import InvalidParameter
 
 Competition = Literal["outputs", "inputs"]
@@ -21,15 +22,14 @@ class Routing:
             capsule weighs its inputs (Bass et al. 2019, CapsPix2Pix).
 
     Raises:
-        InvalidParameter: fewer than one iteration, or an unknown competition.
+        InvalidParameter: no whole number of iterations from 1, or an unknown competition.
     """
 
     iterations: int = 3
     competition: Competition = "outputs"
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise InvalidParameter(f"iterations={self.iterations}: must be at least 1")
+        check_positive(iterations=self.iterations)
         if self.competition not in get_args(Competition):
             raise InvalidParameter(
                 f"competition={self.competition!r}: must be one of {get_args(Competition)}"

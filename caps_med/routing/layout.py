@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from caps_med.errors import InvalidParameter
+
 
 def positions_last_but_two(votes: Tensor) -> Tensor:
     """Votes ``[B, I, J, A, *S]`` as ``[B, I, N, J, A]``: a view, or a copy if there is none."""
@@ -36,6 +38,16 @@ def empty_capsules(votes: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     order = (0, 1, *range(3, votes.ndim - 1), 2)
     kind = dtype or votes.dtype
     return torch.empty_permuted((B, *shape), order, dtype=kind, device=votes.device)
+
+
+def check_floating(argument: str, tensor: Tensor) -> None:
+    """Reject whole numbers, to which all capsules, being shorter than one, would be rounded.
+
+    Raises:
+        InvalidParameter: the dtype is no floating point type.
+    """
+    if not tensor.is_floating_point():
+        raise InvalidParameter(f"{argument}: dtype {tensor.dtype}; a floating point one is needed")
 
 
 def wide_dtype(tensor: Tensor) -> torch.dtype:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caps_med.routing.layout import widen
+from caps_med.routing.layout import check_floating, widen
 
 #: Added to the squared length under the root, so that the gradient at the zero vector is finite.
 EPSILON = 1e-12
@@ -25,9 +25,13 @@ def squash(capsules: Tensor, dim: int = 2) -> Tensor:
         A tensor of the same shape and dtype whose norm along ``dim`` is below one; the arithmetic
         is at least float32.
 
+    Raises:
+        InvalidParameter: capsules of whole numbers.
+
     >>> squash(torch.tensor([[3.0, 4.0]]), dim=1)
     tensor([[0.5769, 0.7692]])
     """
+    check_floating("capsules", capsules)
     wide = widen(capsules)
     squared_length = wide.square().sum(dim, keepdim=True)
     return (wide * squash_scale(squared_length)).to(capsules.dtype)

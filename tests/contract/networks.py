@@ -81,6 +81,8 @@ class NetworkContract:
             network(first[0], *others)
         with pytest.raises(InvalidParameter, match=r"shape \(1, 2, 16, 16\): \[B, 1, H, W\]"):
             network(first.repeat(1, 2, 1, 1), *others)
+        with pytest.raises(InvalidParameter, match=r"size \(16, 0\): .*; pad to \(16, \d+\)"):
+            network(first[..., :0], *others)
 
     def test_a_cpu_takes_a_batch_one_sample_at_a_time(self) -> None:
         """So answers are equal to the bit, whatever the convolutions do with larger batches."""

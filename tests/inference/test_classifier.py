@@ -149,6 +149,12 @@ def test_all_positions_of_pixels_that_the_stem_repeats(repository: Path) -> None
         assert network.nearest_position(info, pixel, found[name].shape[2]) == wanted
 
 
+def test_a_slice_is_a_whole_number(repository: Path) -> None:
+    volume = MedicalImage(np.ones((1, 6, 6, 6), np.float32))
+    with pytest.raises(InvalidParameter, match=r"slice=1\.5: must be a whole number"):
+        caps_med.load_model("tiny-capsnet", repository).classify(volume, slice=1.5)  # type: ignore[arg-type]
+
+
 def test_several_classes_may_be_present_or_none(repository: Path) -> None:
     found = caps_med.load_model("tiny-findings", repository).classify(picture())
     assert not found.exclusive

@@ -181,8 +181,15 @@ def test_mistakes_are_named() -> None:
         DeconvCapsule(2, 1, 1, 1, 1, upsampling="cubic")  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match=r"padding='valid': must be one of \('symmetric'"):
         ConvCapsule(2, 1, 1, 1, 1, kernel_size=3, padding="valid")  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameter, match=r"\(1, 4, 6, 6\): \[B, I, A, \*S\] with 2 spatial"):
+    with pytest.raises(InvalidParameter, match=r"\(1, 4, 6, 6\): \[B, I, 4, \*S\] with 2 spatial"):
         layer_of("conv")(torch.rand(1, 4, 6, 6))
+    for kind in ("conv", "deconv"):
+        with pytest.raises(InvalidParameter, match=r"\(1, 3, 5, 6, 6\): \[B, I, 4, \*S\] with 2"):
+            layer_of(kind)(torch.rand(1, 3, 5, 6, 6))
+    with pytest.raises(InvalidParameter, match="kernel_size=0: must be at least 1"):
+        ConvCapsule(2, 1, 1, 1, 1, kernel_size=0)
+    with pytest.raises(InvalidParameter, match=r"out_atoms=1\.5: must be a whole number"):
+        DeconvCapsule(2, 1, 1, 1, 1.5)  # type: ignore[arg-type]
 
 
 def test_recomputed_votes_give_the_same_gradients_and_are_not_kept() -> None:

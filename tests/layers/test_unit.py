@@ -94,6 +94,12 @@ def test_under_autocast_long_votes_have_length_one(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 8, 8), (1, 4, 8, 8, 8), (1, 3, 7, 8, 8)])
+def test_capsules_of_a_wrong_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidParameter, match=r"\[B, 3, 8, \*S\] with 2 spatial axes is needed"):
+        UnitCapsule(2, 3, 8, 4, 6)(torch.rand(shape))
+
+
 def test_a_wrong_squash_is_named() -> None:
     with pytest.raises(InvalidParameter, match="squash='hard': must be one of"):
         layer(squash="hard")

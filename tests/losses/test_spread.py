@@ -16,6 +16,13 @@ def test_a_case_worked_by_hand() -> None:
     assert found.item() == pytest.approx(expected, abs=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_classes_may_be_of_any_integer_type(dtype: torch.dtype) -> None:
+    activations, classes = torch.tensor([[0.5, 0.4, 0.1], [0.2, 0.9, 0.3]]), torch.tensor([0, 2])
+    loss = SpreadLoss(0.2, (1, 2, 3))
+    assert torch.equal(loss(activations, classes.to(dtype)), loss(activations, classes))
+
+
 def test_a_perfect_answer_costs_nothing() -> None:
     assert SpreadLoss(0.9)(torch.tensor([[1.0, 0.0]]), torch.tensor([0])).item() == 0
 

@@ -193,6 +193,14 @@ def test_votes_of_too_few_axes_are_refused() -> None:
         route(torch.zeros(1, 2, 3, 4), None, Routing())
 
 
+def test_whole_numbers_are_refused() -> None:
+    """Capsules are shorter than one: they were all rounded to zero."""
+    with pytest.raises(InvalidParameter, match=r"votes: dtype torch\.int64; a floating point one"):
+        route(torch.ones(1, 2, 3, 4, 5, dtype=torch.int64), None, Routing())
+    with pytest.raises(InvalidParameter, match=r"capsules: dtype torch\.uint8; a floating point"):
+        squash(torch.ones(1, 2, 3, dtype=torch.uint8))
+
+
 def test_a_bias_of_another_shape_is_refused() -> None:
     with pytest.raises(InvalidParameter, match=r"shape \(4, 3\): \[J, A\] = \(3, 4\) is needed"):
         route(torch.zeros(1, 2, 3, 4, 5), torch.zeros(4, 3), Routing())
@@ -201,6 +209,8 @@ def test_a_bias_of_another_shape_is_refused() -> None:
 def test_routing_refuses_what_it_cannot_do() -> None:
     with pytest.raises(InvalidParameter, match="iterations=0: must be at least 1"):
         Routing(iterations=0)
+    with pytest.raises(InvalidParameter, match=r"iterations=1\.5: must be a whole number"):
+        Routing(iterations=1.5)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match=r"competition='all': must be one of \('outputs'"):
         Routing(competition="all")  # type: ignore[arg-type]
 
