@@ -73,6 +73,18 @@ def test_what_cannot_be_read_takes_the_image_before_away(looked: Page) -> None:
     expect(shown).to_have_count(0)
 
 
+def test_a_model_of_the_address_that_is_not_there_is_told(opened: Callable[..., Page]) -> None:
+    page = opened("capsules/gone")
+    told = page.locator("#capsules .missing")
+    expect(told).to_contain_text(
+        f"no model gone, which the address of this page named: this is {MODEL}"
+    )
+    assert page.url.endswith(f"#capsules/{MODEL}")
+    page.locator("#capsules select.model").select_option("axon-segmentation")
+    expect(told).to_have_count(0)
+    assert page.url.endswith("#capsules/axon-segmentation")
+
+
 def test_one_point(opened: Callable[..., Page]) -> None:
     looked = look(opened("capsules"), samples.T1)
     name = caps_med.load_model(MODEL).layers[1].name

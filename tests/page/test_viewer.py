@@ -128,6 +128,11 @@ def test_window_zoom_and_pan(opened: Callable[..., Page]) -> None:
     page.locator("#segment .width").blur()
     page.locator(CANVAS).dblclick()  # changes nothing
     assert page.evaluate(WINDOW) == [350, 650]
+    for field in ("level", "width"):  # which are left empty
+        page.locator(f"#segment .{field}").fill("")
+        page.locator(f"#segment .{field}").blur()
+    assert boxes(page) == [500, 300]
+    assert page.evaluate(WINDOW) == [350, 650]
     expect(page.locator("#segment .preset option", has_text="HU")).to_have_count(0)  # no CT
     page.locator("#segment .zoom-in").click()
     page.locator(CANVAS).press("+")
@@ -231,6 +236,13 @@ def test_a_picture_has_no_sides(opened: Callable[..., Page]) -> None:
     expect(page.locator("#segment .title")).to_contain_text("t1.nii.gz")
     expect(side).to_have_value("neurological")
     assert page.evaluate("() => capsMed.segment.opts.isRadiologicalConvention") is False
+
+
+def test_keys_over_nothing_end_in_no_error(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    for key in ("ArrowUp", "PageUp"):
+        page.locator(CANVAS).press(key)
+    expect(page.locator("#segment .place")).to_be_empty()
 
 
 def test_keys_and_their_help(opened: Callable[..., Page]) -> None:
@@ -729,6 +741,7 @@ class TestWithoutWebGL:
         page.evaluate("() => capsMed.segment.gl.getExtension('WEBGL_lose_context').loseContext()")
         self.check(page)
 
+    @pytest.mark.parametrize("refusals", [True])
     def test_an_image_that_it_does_not_take(self, opened: Callable[..., Page]) -> None:
         """Its label map would not be drawn; the next image is drawn by WebGL again."""
         page = opened("segment")
@@ -744,8 +757,11 @@ class TestWithoutWebGL:
         drawn = np.array(rgba).reshape(height, width, 4)[..., :3]
         assert drawn.shape == (8, 2100, 3)
         assert np.ptp(drawn, axis=-1).max() > 50  # the overlay has colours
-        sample(page, "segment", "T1 slice")
+        broken = FilePayload(name="broken.png", mimeType="image/png", buffer=b"no picture")
+        page.locator("#segment input[type=file]").set_input_files(broken)
+        expect(page.locator("#segment .work .problem")).to_contain_text("no known format")
         expect(lost).to_have_count(0)
+        sample(page, "segment", "T1 slice")
         wait_for_answer(page)
         page.wait_for_function("() => capsMed.segment?.volumes.length === 2")
 

@@ -15,9 +15,11 @@ const inPlane = (normal: Normal): [across: number, up: number] => [0, 1, 2].filt
 const indexOf = (at: Voxel, size: Voxel): number => at[0] + size[0] * (at[1] + size[1] * at[2]);
 const inside = (at: readonly number[], size: Voxel): boolean => at.every((place, axis) => place >= 0 && place < (size[axis] as number));
 
-/** Allow what has a value from `low` to `high`, both included. */
-export const between = (values: ArrayLike<number>, low: number, high: number): Allowed =>
-  (index) => (values[index] as number) >= low && (values[index] as number) <= high;
+/** Allow what has a value between two, both included, whichever is the larger one. */
+export function between(values: ArrayLike<number>, one: number, other: number): Allowed {
+  const [low, high] = [Math.min(one, other), Math.max(one, other)];
+  return (index) => (values[index] as number) >= low && (values[index] as number) <= high;
+}
 
 /** The brighter half of a window, up to the brightest value there is; of few digits, but none of which the brightest is left out. */
 export function brighter(low: number, high: number, brightest = high): [number, number] {

@@ -107,7 +107,7 @@ export class Scene<V extends Viewer = Viewer> {
 
   /** Show an image alone; `colours`: of a picture, see `coloursOf`. */
   async show(image: NVImage, geometry: boolean, planes: SLICE_TYPE, colours?: Uint8ClampedArray): Promise<void> {
-    if (this.failure?.code === TOO_LARGE) this.begin(); // the image before was
+    this.forgive();
     [this.image, this.labels, this.geometry, this.planes, this.place, this.told] = [image, undefined, geometry, planes, '', undefined];
     this.window = { low: image.cal_min ?? 0, high: image.cal_max ?? 1 };
     this.flat = (image.dimsRAS ?? []).slice(1, 4).includes(1);
@@ -152,9 +152,15 @@ export class Scene<V extends Viewer = Viewer> {
     this.tell(); // its label, too
   }
 
+  /** An image that is too large for WebGL does not keep another one from it. */
+  private forgive(): void {
+    if (this.failure?.code === TOO_LARGE) this.begin();
+  }
+
   /** Nothing is shown. */
   clear(): void {
     this.each((one) => {
+      one.forgive();
       [one.image, one.labels, one.picture, one.place, one.told, one.slice] = [undefined, undefined, undefined, '', undefined, undefined];
       void one.draw((viewer) => viewer.empty());
     });

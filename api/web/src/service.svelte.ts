@@ -99,20 +99,38 @@ export async function checkReadable(parts: Iterable<unknown>): Promise<void> {
     });
   }
 }
+
+type Init = RequestInit & { headers?: Record<string, string> };
+function silence(why: string): never {
+  service.silent = true;
+  throw new Problem('no answer', why);
+}
+/** What is thrown where a connection was not made, or has broken off. */
+const lost = ({ signal, body }: Init) => async (error: unknown): Promise<never> => {
+  if (signal?.aborted) throw error;
+  await checkReadable(body instanceof FormData ? body.values() : [body]); // then the browser has sent nothing
+  return silence('The service is not responding. Is it still running? Start it with: caps-med serve');
+};
+const HTML = 'text/html';
+/** Whether it is a page that nobody has asked for. */
+const isForeign = ({ headers }: Response, { headers: { Accept } = {} }: Init) => Accept !== HTML && headers.get('Content-Type')?.startsWith(HTML);
+
+/** An answer that is lost if it breaks off while it is read. */
+function guarded(answer: Response, init: Init): Response {
+  const read = (how: 'blob' | 'bytes' | 'json') => () => Response.prototype[how].call(answer).catch(lost(init));
+  return Object.assign(answer, { blob: read('blob'), bytes: read('bytes'), json: read('json') });
+}
+
 /**
  * One call; what is refused is thrown as a `Problem`, after a while if the service says when to try again.
  * Paths are relative, so that a proxy may add a prefix. `waited`: seconds for which it was tried already.
  */
-export async function call(path: string, init: RequestInit & { headers?: Record<string, string> } = {}, waited = 0): Promise<Response> {
+export async function call(path: string, init: Init = {}, waited = 0): Promise<Response> {
   const { text } = key;
-  const answer = await fetch(path, { ...init, headers: { ...init.headers, ...(text && { Authorization: `Bearer ${text}` }) } }).catch(async (error) => {
-    if (init.signal?.aborted) throw error;
-    await checkReadable(init.body instanceof FormData ? init.body.values() : [init.body]); // then the browser has sent nothing
-    service.silent = true;
-    throw new Problem('no answer', 'The service is not responding. Is it still running? Start it with: caps-med serve');
-  });
+  const answer = await fetch(path, { ...init, headers: { ...init.headers, ...(text && { Authorization: `Bearer ${text}` }) } }).catch(lost(init));
+  if (answer.ok && isForeign(answer, init)) silence('Something between this browser and the service has answered, such as the page of a login. Reload this page.');
   service.silent = false;
-  if (answer.ok) return answer;
+  if (answer.ok) return guarded(answer, init);
   const later = BUSY.includes(answer.status) ? Number(answer.headers.get('Retry-After')) : 0;
   if (later > 0 && later <= LONGEST && waited + later <= PATIENCE) {
     service.waiting += 1;

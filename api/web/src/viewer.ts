@@ -181,6 +181,7 @@ export class Viewer extends Niivue {
 
   /** Move the crosshair by rows and columns of the slice, and from slice to slice; turn the 3-D view. */
   step(rows: number, columns: number, through = 0): void {
+    if (!this.volumes.length) return;
     if (this.opts.sliceType === SLICE_TYPE.RENDER) {
       this.setRenderAzimuthElevation(this.scene.renderAzimuth + 5 * columns, this.scene.renderElevation - 5 * rows);
       return;

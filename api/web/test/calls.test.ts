@@ -73,6 +73,27 @@ describe('a job', () => {
   });
 });
 
+describe('an answer', () => {
+  const answered = (body: BodyInit, headers: Record<string, string> = {}) => vi.stubGlobal('fetch', vi.fn(async () => new Response(body, { headers })));
+  const cut = () => new ReadableStream({
+    start(to) { to.enqueue(new Uint8Array(9)); },
+    pull(to) { to.error(new TypeError('network error')); },
+  });
+
+  it('that breaks off is none', async () => {
+    answered(cut());
+    await expect(call('v1/models').then((answer) => answer.json())).rejects.toMatchObject({ passes: true, message: expect.stringContaining('not responding') });
+    expect(service.silent).toBe(true);
+  });
+  it('that is the page of a login is none, unless a page was asked for', async () => {
+    answered('<html>', { 'Content-Type': 'text/html; charset=utf-8' });
+    await expect(call('v1/models')).rejects.toMatchObject({ passes: true, message: expect.stringContaining('login') });
+    expect(service.silent).toBe(true);
+    expect(await (await call('v1/report', { headers: { Accept: 'text/html' } })).text()).toBe('<html>');
+    expect(service.silent).toBe(false);
+  });
+});
+
 describe('a file that the browser cannot read', () => {
   class Gone extends File {
     override slice = () => ({ arrayBuffer: () => Promise.reject(new DOMException('gone', 'NotFoundError')) }) as never;
