@@ -167,14 +167,14 @@ def test_what_is_painted_arrives(blank: Page, server: Served) -> None:
     settled(page, "synthesize")
     assert pixels(page, tile(1)) != empty
     expect(warnings).to_contain_text("0% of what is labelled is grey matter")
-    blank = [128 * 128, 0, 0, 0]
+    nothing = [128 * 128, 0, 0, 0]
     page.keyboard.press("Control+z")
-    assert strokes(page) == blank
+    assert strokes(page) == nothing
     expect(page.locator("#synthesize .undo")).to_be_disabled()
     page.keyboard.press("Control+y")
     assert strokes(page) == drawn
     page.locator("#synthesize .undo").click()
-    assert strokes(page) == blank
+    assert strokes(page) == nothing
     page.keyboard.press("Meta+Shift+z")
     assert strokes(page) == drawn
     page.locator("#synthesize .undo").click()
