@@ -25,6 +25,7 @@ from caps_med.images.codecs import dicom_codestreams as codestreams
 from caps_med.images.codecs import dicom_kinds, dicom_padding, dicom_palette, dicom_stacks
 from caps_med.images.codecs import dicom_layout as layouts
 from caps_med.images.codecs.dicom_geometry import SlicePlane, read_planes
+from caps_med.images.codecs.dicom_groups import check_frames
 from caps_med.images.codecs.dicom_headers import Header, header_of_broken
 from caps_med.images.codecs.dicom_parsing import parsing
 from caps_med.images.codecs.dicom_rescale import linear, rescaled
@@ -264,6 +265,7 @@ def _checked_shape(
     if (palette := _palette(header, layout)) is not None:
         channels = palette.channels
     limits.check_array((frames, rows, columns), max(size, channels))
+    check_frames(frames)
     return frames, rows, columns, channels
 
 

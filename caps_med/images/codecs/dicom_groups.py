@@ -9,7 +9,18 @@ from collections.abc import Sequence
 
 from pydicom.dataset import Dataset
 
-from caps_med.errors import InvalidInput
+from caps_med.errors import InputTooLarge, InvalidInput
+
+#: Frames of one file: 19,200 are 320 volumes of 60 slices.
+_MOST_FRAMES = 100_000
+#: To make one takes as long as to look into several.
+_EMPTY = Dataset()
+
+
+def check_frames(frames: int) -> None:
+    """Raise `InputTooLarge` for more frames than can be looked at one by one."""
+    if frames > _MOST_FRAMES:
+        raise InputTooLarge(f"DICOM: more than {_MOST_FRAMES} frames in a file: split it")
 
 
 def shared_groups(header: Dataset) -> Dataset:
@@ -39,4 +50,4 @@ def group_of(frame: Dataset, shared: Dataset, name: str) -> Dataset:
         if items := source.get(name):
             item: Dataset = items[0]
             return item
-    return Dataset()
+    return _EMPTY

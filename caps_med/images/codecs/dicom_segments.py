@@ -24,7 +24,12 @@ from caps_med.images.codecs import dicom_layout as layouts
 from caps_med.images.codecs.dicom import MOST_SEGMENTS
 from caps_med.images.codecs.dicom_geometry import check_all_placed, read_planes
 from caps_med.images.codecs.dicom_grid import Grid, grid_of
-from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
+from caps_med.images.codecs.dicom_groups import (
+    check_frames,
+    described_frames,
+    group_of,
+    shared_groups,
+)
 from caps_med.images.codecs.dicom_headers import header_of_broken
 from caps_med.images.codecs.dicom_parsing import parsing
 from caps_med.images.codecs.dicom_seg import SIDES
@@ -120,6 +125,7 @@ def _checked_shape(header: FileDataset, layout: layouts.DicomLayout, limits: Lim
         raise UnsupportedFormat(f"DICOM SEG: its type must be one of {', '.join(get_args(Type))}")
     values = [int(header.get(name) or 0) for name in ("Rows", "Columns", "BitsAllocated")]
     shape = _Shape(cast(Type, kind), int(header.get("NumberOfFrames") or 1), *values)
+    check_frames(shape.frames)
     if min(shape.frames, shape.rows, shape.columns) < 1:
         raise InvalidInput("DICOM SEG: it holds no frame")
     if int(header.get("SamplesPerPixel") or 1) != 1 or shape.bits not in (1, 8, 16):

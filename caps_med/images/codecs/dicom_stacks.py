@@ -70,14 +70,19 @@ def frame_labels(header: Dataset, frames: int) -> tuple[FrameLabels, ...]:
     instance = str(header.get("SOPInstanceUID", ""))
     number = _whole(_value(header, "InstanceNumber"))
     common = _values({"": header})
+    alike = {} if own else common | _of_groups(Dataset(), shared)
     found = []
     for position in range(frames):
-        groups = own[position] if own else Dataset()
-        sources = {name: group_of(groups, shared, name) for name in _GROUPS}
-        values = common | _values(sources) | _dimensions(sources["FrameContentSequence"])
+        values = common | _of_groups(own[position], shared) if own else alike
         order = number, instance if frames > 1 else "", position
         found.append(FrameLabels(values, order, (instance, position)))
     return tuple(found)
+
+
+def _of_groups(frame: Dataset, shared: Dataset) -> dict[int, tuple[str, ...]]:
+    """The values in the functional groups of a frame."""
+    sources = {name: group_of(frame, shared, name) for name in _GROUPS}
+    return _values(sources) | _dimensions(sources["FrameContentSequence"])
 
 
 def _values(sources: Mapping[str, Dataset]) -> dict[int, tuple[str, ...]]:

@@ -485,3 +485,10 @@ def test_the_planes_of_an_affine_give_it_back(tilt: float) -> None:
     assert order == [1, 3, 0, 2]
     np.testing.assert_allclose(found, affine, atol=1e-12)
     assert planes[0].thickness == pytest.approx(2.5)
+
+
+def test_frames_are_bounded() -> None:
+    """They may have a single pixel each, and deflated take no space."""
+    many = np.zeros((100_001, 1, 1), np.uint8)
+    with pytest.raises(InputTooLarge, match="more than 100000 frames in a file: split it"):
+        read_image(encoded(dataset(many)))
