@@ -62,11 +62,17 @@ class Codec:
 
     def check_labels(self, count: int) -> None:
         """Raise `UnsupportedFormat` if a label map has too many labels beside the background."""
-        if self.most_labels is not None and count > self.most_labels:
-            raise UnsupportedFormat(
-                f"{self.name}: a label map of {count} labels is not written, {self.most_labels} "
-                "are the most: write nifti or nrrd instead"
-            )
+        if self.most_labels is not None:
+            check_labels(self.name, count, self.most_labels)
+
+
+def check_labels(format: str, count: int, most: int) -> None:
+    """Raise `UnsupportedFormat` for more labels than `most` beside the background."""
+    if count > most:
+        raise UnsupportedFormat(
+            f"{format}: a label map of {count} labels is not written, {most} are the most: write "
+            "nifti or nrrd instead"
+        )
 
 
 def with_common_dtype(array: Array) -> Array:

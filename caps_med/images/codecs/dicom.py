@@ -9,11 +9,9 @@ from __future__ import annotations
 from caps_med.errors import UnsupportedFormat
 from caps_med.images.codecs import dicom_layout, npz, zips
 from caps_med.images.codecs.codec import Codec
+from caps_med.images.codecs.dicom_kinds import MOST_SEGMENTS
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits
-
-#: Segments of one file, beside the background.
-MOST_SEGMENTS = 500
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:

@@ -60,6 +60,9 @@ TAGS = (
     "TotalPixelMatrixRows", "TotalPixelMatrixColumns", _MOSAIC_BLOCK, _MOSAIC_COUNT,
 )  # fmt: skip
 
+#: Segments of one file, beside the background.
+MOST_SEGMENTS = 500
+
 
 class NoPicture(CapsMedError):
     """A DICOM object of another kind, which may lie beside a series."""

@@ -26,7 +26,8 @@ from pydicom.sr.coding import Code
 
 from caps_med._version import __version__
 from caps_med.errors import InvalidParameter, UnsupportedFormat
-from caps_med.images.codecs import dicom
+from caps_med.images.codecs.codec import check_labels
+from caps_med.images.codecs.dicom_kinds import MOST_SEGMENTS
 from caps_med.images.codecs.dicom_parsing import quiet
 from caps_med.images.codecs.dicom_sources import (
     LONGEST,
@@ -135,7 +136,7 @@ def segment_numbers(image: MedicalImage, kind: SegType) -> dict[int, int]:
     drawn = image.array.ravel()
     found = np.flatnonzero(np.bincount(drawn)) if drawn.itemsize < 4 else np.unique(drawn)
     ids = sorted({*image.names, *map(int, found)} - {image.background}) or [1]
-    dicom.CODEC.check_labels(len(ids))
+    check_labels("dicom", len(ids), MOST_SEGMENTS)
     if kind == "binary":
         return {label: number for number, label in enumerate(ids, start=1)}
     if ids[-1] > np.iinfo(np.uint16).max or ids[0] == 0:

@@ -21,7 +21,6 @@ from pydicom.sr.coding import Code
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import dicom_kinds
 from caps_med.images.codecs import dicom_layout as layouts
-from caps_med.images.codecs.dicom import MOST_SEGMENTS
 from caps_med.images.codecs.dicom_geometry import check_all_placed, read_planes
 from caps_med.images.codecs.dicom_grid import Grid, grid_of
 from caps_med.images.codecs.dicom_groups import (
@@ -31,6 +30,7 @@ from caps_med.images.codecs.dicom_groups import (
     shared_groups,
 )
 from caps_med.images.codecs.dicom_headers import header_of_broken
+from caps_med.images.codecs.dicom_kinds import MOST_SEGMENTS
 from caps_med.images.codecs.dicom_parsing import parsing
 from caps_med.images.codecs.dicom_seg import SIDES
 from caps_med.images.codecs.dicom_sources import one_value

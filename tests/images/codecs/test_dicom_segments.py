@@ -27,7 +27,7 @@ from caps_med.images import (
     read_image,
 )
 from caps_med.images.codecs import dicom_segments
-from caps_med.images.codecs.dicom import MOST_SEGMENTS
+from caps_med.images.codecs.dicom_kinds import MOST_SEGMENTS
 from caps_med.images.codecs.dicom_seg import segmentation
 from caps_med.images.dicom_origin import SegType
 from caps_med.images.image import Array

@@ -161,7 +161,7 @@ def test_fields_mean_what_itk_reads(tmp_path: Path, changed: dict[str, Any]) -> 
 
 
 def test_what_had_to_be_decided_is_told() -> None:
-    placed = {"TransformMatrix": "1 0 0 0 1 0 0 0 1", "ElementSpacing": "1 1 1"}
+    placed: dict[str, Any] = {"TransformMatrix": "1 0 0 0 1 0 0 0 1", "ElementSpacing": "1 1 1"}
     assert read_image(by_hand(**placed)).warnings == ()
     assert "no orientation" in read_image(by_hand()).warnings[0]
     assert "no voxel size; 1 mm is assumed" in read_image(by_hand()).warnings[1]

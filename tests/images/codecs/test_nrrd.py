@@ -263,7 +263,7 @@ def test_rows_of_blanks_take_no_time() -> None:
 
 def test_volumes_without_voxel_sizes_are_told() -> None:
     """As pynrrd writes an array without a header."""
-    plain = {"dimension": "3", "sizes": "2 2 1"}
+    plain: dict[str, Any] = {"dimension": "3", "sizes": "2 2 1"}
     warnings = read_image(by_hand(**plain)).warnings
     assert (
         warnings[1]
