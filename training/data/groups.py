@@ -1,10 +1,10 @@
-"""Groups of cases that are not independent: slices of a volume, images of a patient."""
+"""Groups of cases that are not independent: slices of a volume, images of a patient, copies."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,36 @@ def folder_groups(named: Iterable[tuple[str, str]]) -> dict[str, int]:
     """
     pairs = [(name, group) for name, group in named if not subject_of(name)]
     return dict(Counter(group for name, group in pairs if group and group == folder_of(name)))
+
+
+def joined(marked: Iterable[tuple[str, Hashable]]) -> dict[str, str]:
+    """Group -> the group that it becomes, where those with a mark in common are one.
+
+    It has the name of the first of them.
+
+    >>> joined([("a", 1), ("b", 2), ("c", 1), ("c", 3), ("d", 3), ("e", "")])
+    {'a': 'a', 'b': 'b', 'c': 'a', 'd': 'a', 'e': 'e'}
+
+    Args:
+        marked: the group and the mark of each image, such as a Patient ID, which is never shown, in
+            an order that does not change; an empty mark joins nothing.
+    """
+    first: dict[Hashable, str] = {}
+    into: dict[str, str] = {}
+
+    def whole(group: str) -> str:
+        while group in into:
+            group = into[group]
+        return group
+
+    groups = []
+    for group, mark in marked:
+        groups.append(group)
+        if mark:
+            known, own = whole(first.setdefault(mark, group)), whole(group)
+            if own != known:
+                into[own] = known
+    return {group: whole(group) for group in groups}
 
 
 def group_numbers(groups: Sequence[str]) -> NDArray[np.int64]:

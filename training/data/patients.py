@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,35 +13,11 @@ from training.data.layouts.naming import visible_files
 _LOOKED_AT = 3
 
 
-def joined_by_patient(files: Iterable[tuple[str, FileRef]]) -> dict[str, str]:
-    """Group -> the group that it becomes, where those with a Patient ID in common are one.
-
-    It has the name of the first of them: the ID is never shown.
-
-    Args:
-        files: the group and the file of each image, in an order that does not change.
-    """
-    first: dict[str, str] = {}
-    into: dict[str, str] = {}
-
-    def whole(group: str) -> str:
-        while group in into:
-            group = into[group]
-        return group
-
-    groups = []
-    for group, file in files:
-        groups.append(group)
-        if file.index is None and (patient := _patient_of(file.path)):
-            known, own = whole(first.setdefault(patient, group)), whole(group)
-            if own != known:
-                into[own] = known
-    return {group: whole(group) for group in groups}
-
-
-def _patient_of(path: Path) -> str:
+def patient_of(file: FileRef) -> str:
     """The Patient ID of a file, or of the first of a series; empty where there is none."""
-    files = visible_files(path)[:_LOOKED_AT] if path.is_dir() else [path]
+    if file.index is not None:
+        return ""
+    files = visible_files(file.path)[:_LOOKED_AT] if file.path.is_dir() else [file.path]
     return next(filter(None, map(_patient_in, files)), "")
 
 

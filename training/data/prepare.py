@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -121,6 +122,7 @@ def load_source(
     manifest = _manifest(store)
     if manifest is None or manifest["made_of"] != made_of:
         manifest = _write(dataset, store, preparation, made_of)
+    dataset = _grouped_as_prepared(dataset, manifest["cases"])
     partly = manifest.get("partly_labelled", False)
     ids = _checked(manifest["ids"], dataset, MAX_CLASSES - partly)
     entries, groups = _entries(manifest["cases"], preparation)
@@ -154,6 +156,13 @@ def load_source(
         partly_labelled=partly,
         given_folds=_folds(dataset, groups),
     )
+
+
+def _grouped_as_prepared(dataset: Dataset, prepared: Sequence[dict[str, Any]]) -> Dataset:
+    """The data with the groups that they had when they were prepared: a run keeps its split."""
+    groups = {case["name"]: case["group"] for case in prepared}
+    cases = (replace(case, group=groups.get(case.name, case.group)) for case in dataset.cases)
+    return replace(dataset, cases=tuple(cases))
 
 
 def _without_labels(entries: Sequence[_Entry], groups: Sequence[str]) -> list[str]:

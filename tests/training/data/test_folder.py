@@ -34,7 +34,7 @@ def test_pictures_become_samples(discs: Path, store: Path) -> None:
 def volume(folder: Path, name: str, ids: tuple[int, ...], zooms: float = 1.0) -> None:
     for kind in ("images", "labels"):
         (folder / kind).mkdir(exist_ok=True)
-    rng = np.random.default_rng(len(name))
+    rng = np.random.default_rng([*name.encode()])
     label = np.zeros((16, 20, 10), np.int16)
     for i, value in enumerate(ids):
         label[2 + 4 * i : 5 + 4 * i, 5:15, 2:8] = value

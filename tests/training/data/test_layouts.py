@@ -630,10 +630,16 @@ def _listed(rows: list[tuple[int, str]], name: str) -> Callable[[Path], Path]:
     return layout
 
 
+def _named_like_two_of_train() -> Pairs:
+    """Two other pictures with the names of two that the tests train on."""
+    pairs = list(PAIRS.items())
+    return {name: pair for (name, _), (_, pair) in zip(pairs[5:7], pairs[7:9], strict=True)}
+
+
 def _train_and_val(root: Path) -> Path:
     pairs = list(PAIRS.items())
     two_folders("images", "labels")(root / "train", dict(pairs[:7]))
-    two_folders("images", "labels")(root / "val", dict(pairs[5:7]))  # named like two of train
+    two_folders("images", "labels")(root / "val", _named_like_two_of_train())
     two_folders("images", "labels")(root / "test", dict(pairs[9:11]))
     return root
 
@@ -641,8 +647,9 @@ def _train_and_val(root: Path) -> Path:
 def _parts_below(root: Path) -> Path:
     """The folders of parts are in those of images and label maps."""
     pairs = list(PAIRS.items())
-    some = {"train": pairs[:7], "Val": pairs[5:7], "test": pairs[9:11]}  # two names twice
-    parted = {f"{part}/{name}": pair for part, found in some.items() for name, pair in found}
+    val = _named_like_two_of_train()
+    some = {"train": dict(pairs[:7]), "Val": val, "test": dict(pairs[9:11])}
+    parted = {f"{part}/{n}": pair for part, found in some.items() for n, pair in found.items()}
     two_folders("images", "labels")(root, parted)
     write(pairs[11][1][0], root / "images" / "test" / "not labelled.png")
     return root

@@ -20,7 +20,7 @@ from caps_med.images.labels import WHITES, like_a_picture
 from caps_med.wording import counted, listed
 from training.data.cases import Case, Cases, FileRef
 from training.data.check.card import CardBuilder, DataCard
-from training.data.check.findings import Consistency, Finding, card_findings, finding
+from training.data.check.findings import KEEP_ONE, Consistency, Finding, card_findings, finding
 from training.data.check.instances import InstanceSurvey
 from training.data.check.sides import SideSurvey, sides_findings
 from training.data.groups import folder_groups
@@ -226,8 +226,7 @@ class _Survey:
             return
         same = "is listed again" if first == file else f"is the same image as {first}"
         if its_labels == labels:
-            fix = "keep one; otherwise both training and validation may contain it"
-            self._add("duplicate", case.images[0], same, fix)
+            self._add("duplicate", case.images[0], same, KEEP_ONE)
         else:
             what = f"{same} with different labels"
             self._add("contradiction", case.images[0], what, "keep the correct label map")

@@ -16,6 +16,12 @@ from training.data.check.card import ClassShare, DataCard, display_geometry
 
 Severity = Literal["error", "warning"]
 
+#: What to do with an image that is there twice.
+KEEP_ONE = (
+    "keep one: files with the same content are held out together, but count twice, and those that "
+    "were saved differently may be in both training and validation"
+)
+
 #: Code -> severity and meaning.
 CODES: Mapping[str, tuple[Severity, str]] = {
     "layout": ("error", "the layout of the files is not supported"),

@@ -19,7 +19,7 @@ from caps_med.preprocessing import picture_of, single_slice_plane
 from training.data.cases import FileRef
 from training.data.check.card import Extent, display_geometry, extent_of
 from training.data.check.check import quiet_libraries
-from training.data.check.findings import Finding, finding
+from training.data.check.findings import KEEP_ONE, Finding, finding
 from training.data.classified.images import ClassifiedImage, ClassifiedImages
 from training.data.classified.reading import read
 from training.data.classified.sheet import ClassSheet
@@ -159,12 +159,12 @@ class _Survey:
             what = f"{same}, but of class {mine}, not {its}"
             self._note("class_conflict", image.image, what, "keep the one with the right class")
         elif first.part != image.part or first.group != image.group:
-            where = "in another part" if first.part != image.part else "of another patient"
-            what = f"{same} {where}"
-            self._note("shared_image", image.image, what, "keep one: scores would be too high")
+            parted = first.part != image.part
+            what = f"{same} {'in another part' if parted else 'of another patient'}"
+            fix = "keep one: scores would be too high" if parted else KEEP_ONE
+            self._note("shared_image", image.image, what, fix)
         else:
-            fix = "keep one; otherwise both training and validation may contain it"
-            self._note("duplicate", image.image, same, fix)
+            self._note("duplicate", image.image, same, KEEP_ONE)
 
     def report(self) -> ClassReport:
         """Findings and statistics."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from training.data.cases import FileRef, Part, Unpaired, files_at_present, files_of
-from training.data.groups import whole_of
+from training.data.copies import content_marks
+from training.data.groups import joined, whole_of
 from training.data.layouts.naming import composed, is_pipe, stem_of
-from training.data.patients import joined_by_patient
+from training.data.patients import patient_of
 
 
 class Found(NamedTuple):
@@ -141,7 +142,9 @@ def _with_patients(found: list[Found]) -> list[Found]:
     ]  # fmt: skip
     free = [number for number, f in enumerate(found) if not f.group]
     possible = (_joined(guessed, free), guessed)
-    return next((some for some in possible if _several_patients(some)), found)
+    return next(
+        (some for some in possible if _several_groups((f.classes, f.group) for f in some)), found
+    )
 
 
 def _joined(found: Sequence[Found], free: Iterable[int]) -> list[Found]:
@@ -151,22 +154,43 @@ def _joined(found: Sequence[Found], free: Iterable[int]) -> list[Found]:
         free: numbers of the images of which nobody has said whose they are.
     """
     own = {number: found[number].group or found[number].name for number in free}
-    groups = joined_by_patient((group, found[number].image) for number, group in own.items())
+    groups = joined((group, patient_of(found[number].image)) for number, group in own.items())
     members = Counter(groups.values())
-    joined = list(found)
+    grouped = list(found)
     for number, group in own.items():
         if members[groups[group]] > 1:
-            joined[number] = found[number]._replace(group=groups[group])
-    return joined
+            grouped[number] = found[number]._replace(group=groups[group])
+    return grouped
 
 
-def _several_patients(found: Sequence[Found]) -> bool:
-    """Whether one of the classes has images of several patients."""
-    patients: dict[str, set[str]] = {}
-    for number, each in enumerate(found):
-        for name in each.classes:
-            patients.setdefault(name, set()).add(each.group or f"\0{number}")
-    return any(len(known) > 1 for known in patients.values())
+def groups_with_copies(images: Sequence[ClassifiedImage]) -> list[str]:
+    """The group of each image, in which its copies are, too; "" for an image on its own.
+
+    The patients alone, if otherwise none of the classes would have two groups.
+    """
+    own = [image.group or image.name for image in images]
+    marks = content_marks([(image.image,) for image in images])
+    into = joined(zip(own, marks, strict=True))
+    members = Counter(into[group] for group in own)
+    groups = [
+        into[group] if image.group or members[into[group]] > 1 else ""
+        for image, group in zip(images, own, strict=True)
+    ]
+    pairs = zip([image.classes for image in images], groups, strict=True)
+    return groups if _several_groups(pairs) else [image.group for image in images]
+
+
+def _several_groups(found: Iterable[tuple[Sequence[Hashable], str]]) -> bool:
+    """Whether one of the classes has images of several groups.
+
+    Args:
+        found: classes and group of each image; "" for an image on its own.
+    """
+    groups: dict[Hashable, set[str]] = {}
+    for number, (classes, group) in enumerate(found):
+        for name in classes:
+            groups.setdefault(name, set()).add(group or f"\0{number}")
+    return any(len(known) > 1 for known in groups.values())
 
 
 def natural(name: str) -> list[tuple[int, int | str]]:

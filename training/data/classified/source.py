@@ -25,7 +25,7 @@ from caps_med.wording import counted
 from training.atomic import refilled, write_text
 from training.data.cases import given_folds
 from training.data.classified.dataset import ClassifiedDataset
-from training.data.classified.images import ClassifiedImage
+from training.data.classified.images import ClassifiedImage, groups_with_copies
 from training.data.classified.split import folds_of, hold_out_share, strata_of
 from training.data.samples import check_fold
 from training.progress import PREPARING, tracked
@@ -216,9 +216,8 @@ def load_classified(
     images = dataset.of("train", "validation", None)
     if not images:
         raise InvalidInput(f"{dataset.root}: no images outside the test part")
-    pictures = _prepared(dataset, images, store, preparation)
+    pictures, groups = _prepared(dataset, images, store, preparation)
     targets = dataset.targets(images)
-    groups = [image.group for image in images]
     published = np.array([image.part == "validation" for image in images])
     held_out = (
         published
@@ -239,7 +238,9 @@ def load_classified(
         preparation=preparation,
         description=f"{len(images)} images of {dataset.name} in {len(dataset.classes)} classes",
         seed=seed,
-        given_folds=given_folds((image.group or image.name, image.folds) for image in images),
+        given_folds=given_folds(
+            (group or image.name, image.folds) for image, group in zip(images, groups, strict=True)
+        ),
     )
 
 
@@ -254,15 +255,21 @@ def _prepared(
     images: Sequence[ClassifiedImage],
     store: Path,
     preparation: PicturePreprocessing,
-) -> Bytes:
-    """The array of all pictures; its manifest is written last and so marks it complete."""
+) -> tuple[Bytes, list[str]]:
+    """The array of all pictures and their groups, with copies where they were prepared with them.
+
+    The manifest is written last and so marks them complete.
+    """
     manifest, file = store / "manifest.json", store / "pictures.npy"
     made_of = {
         "preparation": preparation.model_dump(mode="json"),
         "files": dataset.fingerprint(),
         "images": _digest(images),
     }
-    if not manifest.is_file() or json.loads(manifest.read_text(encoding="utf-8")) != made_of:
+    known = json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
+    groups: list[str] = known.pop("groups", [image.group for image in images])
+    if known != made_of:
+        groups = groups_with_copies(images)
         with refilled(store, manifest):
             shape = (len(images), preparation.channels, *preparation.size)
             pictures = np.lib.format.open_memmap(file, "w+", np.uint8, shape)
@@ -273,6 +280,6 @@ def _prepared(
                 except CapsMedError as error:
                     raise InvalidInput(f"{image.image}: {error}") from error
             pictures.flush()
-            write_text(manifest, json.dumps(made_of))
+            write_text(manifest, json.dumps({**made_of, "groups": groups}))
     found: Bytes = np.load(file, mmap_mode="r")
-    return found
+    return found, groups

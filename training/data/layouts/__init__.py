@@ -13,6 +13,7 @@ from pathlib import Path
 from caps_med.errors import InvalidInput
 from caps_med.images import names_beside
 from training.data.cases import Case, Cases, FileRef
+from training.data.copies import with_copies_joined
 from training.data.layouts.described import (
     DESCRIPTION,
     SPLITS,
@@ -80,7 +81,7 @@ def discover(path: Path) -> Cases:
         found = layout(path)
         if found is not None:
             named = replace(found, name=name_of(path)) if path.is_dir() else found
-            cases = with_segments(with_stacks(named))
+            cases = with_copies_joined(with_segments(with_stacks(named)))
             return replace(cases, strangers=_strangers(cases))
     raise UnknownLayout(unsupported(path, SUPPORTED, hint=no_label_maps(path)))
 

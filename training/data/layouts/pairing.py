@@ -11,7 +11,7 @@ from itertools import count, islice
 from typing import NamedTuple
 
 from training.data.cases import Case, FileRef, Unpaired
-from training.data.groups import folder_of, subject_of, whole_of
+from training.data.groups import folder_of, joined, subject_of, whole_of
 from training.data.layouts.naming import (
     IMAGE_WORDS,
     LABEL_WORDS,
@@ -21,7 +21,7 @@ from training.data.layouts.naming import (
     unnumbered,
     without,
 )
-from training.data.patients import joined_by_patient
+from training.data.patients import patient_of
 
 _SEPARATOR = re.compile(r"[-_. /]")
 
@@ -188,7 +188,7 @@ def _grouped(cases: list[Case]) -> list[Case]:
 def _of_patients(cases: Sequence[Case]) -> list[Case]:
     """Cases whose groups are joined where their images are of one patient."""
     ordered = sorted(cases, key=lambda case: case.name)
-    groups = joined_by_patient((case.grouped, case.images[0]) for case in ordered)
+    groups = joined((case.grouped, patient_of(case.images[0])) for case in ordered)
     return [
         case if groups[case.grouped] == case.grouped else replace(case, group=groups[case.grouped])
         for case in cases
