@@ -227,6 +227,29 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     assert 88 <= covered <= 99
 
 
+def test_measures_that_are_larger_in_resamples_lie_in_their_intervals() -> None:
+    """Percentiles of resamples lay above the value, and held the truth in one of eight tests."""
+
+    def drawn(generator: np.random.Generator, count: int) -> Answers:
+        classes = generator.integers(0, 4, count)
+        scores = generator.normal(size=(count, 4)) + 0.5 * np.eye(4)[classes]
+        probabilities = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        return Answers(probabilities, np.eye(4, dtype=np.uint8)[classes], exclusive=True)
+
+    truth = values(drawn(np.random.default_rng(1000), 20_000))
+    covered = {"average_precision": 0, "calibration_error": 0, "auroc": 0}
+    for seed in range(20):
+        found = measured(drawn(np.random.default_rng(seed), 20), resamples([""] * 20, seed, 200))
+        for name in covered:
+            told = estimate(found[name])
+            assert told.value is not None and told.interval is not None
+            low, high = told.interval
+            assert 0 <= low <= told.value <= high <= 1
+            covered[name] += low <= truth[name] <= high
+    assert covered["auroc"] >= 17 and covered["average_precision"] >= 13
+    assert covered["calibration_error"] >= 8
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_classifiers(tmp_path_factory.mktemp("classifiers"))

@@ -49,6 +49,8 @@ OVERALL = {
     "brier_score": False,
     "calibration_error": False,
 }
+#: The least and the largest value of those that are not between 0 and 1.
+BOUNDS = {"kappa": (-1.0, 1.0), "brier_score": (0.0, 2.0)}
 #: Measures of each class.
 OF_CLASSES = ("sensitivity", "specificity", "auroc", "average_precision")
 
@@ -315,7 +317,7 @@ def _measures(model: Model, answers: Answers, found: Resampled) -> ModelMeasures
     return ModelMeasures(
         model=model.bundle.reference,
         parameters=sum(p.numel() for p in model.network.parameters()),
-        measures={name: estimate(found[name]) for name in OVERALL},
+        measures={name: estimate(found[name], BOUNDS.get(name, (0, 1))) for name in OVERALL},
         classes=tuple(
             ClassMeasures(
                 name=name,
@@ -334,7 +336,9 @@ def _differences(
     """On the same resamples, so that what is common to both models cancels."""
     for model, other in zip(models[1:], found[1:], strict=True):
         for metric, more_is_better in OVERALL.items():
-            difference = estimate(found[0][metric] - other[metric])
+            least, largest = BOUNDS.get(metric, (0, 1))
+            widest = (least - largest, largest - least)
+            difference = estimate(found[0][metric] - other[metric], widest)
             yield Difference(
                 against=model.bundle.reference,
                 metric=metric,

@@ -307,7 +307,7 @@ def _differences(
             both = np.isfinite(found) & np.isfinite(theirs)
             pair = [np.where(both, each, np.nan) for each in (found, theirs)]
             ours, against = (_share(each, weights).mean(0) for each in pair)
-            difference: Estimate = estimate(ours - against)
+            difference: Estimate = estimate(ours - against, (-1, 1))
             there = independent([*itertools.compress(groups, both[0])])
             source = None if trial.source is None else subjects[trial.source]
             made_for = "" if source is None else f" from {source.model.bundle.reference}"
