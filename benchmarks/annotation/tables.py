@@ -37,9 +37,20 @@ def keep(results: Results) -> None:
     write_text(RESULTS, json.dumps(content, indent=1) + "\n")
 
 
+def shared_rounds(results: Results) -> Results:
+    """Projects up to the last round that all have: a command with more may have been stopped."""
+    rounds = min(map(len, results.values()), default=0)
+    if any(len(points) > rounds for points in results.values()):
+        print(f"Some projects have more rounds: shown are the {rounds - 1} that all have.\n")
+    return {name: points[:rounds] for name, points in results.items()}
+
+
 def show() -> None:
     """Print the tables of the results."""
-    results = kept()
+    results = shared_rounds(kept())
+    if not results:
+        print("There are no results yet: leave out --show.")
+        return
     print(table(results, "Dice"), table(results, "changed"), differences(results), sep="\n\n")
 
 

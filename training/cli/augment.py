@@ -70,7 +70,8 @@ def augment(
     seed: Annotated[
         int,
         typer.Option(
-            help="Random seed; the same seed and data give the same images on the same machine."
+            help="Random seed; the same seed and data give the same images on the same machine.",
+            min=0,
         ),
     ] = 0,
     threshold: Annotated[

@@ -92,6 +92,7 @@ def evaluate(
             help="For a segmentation model: the distance within which surfaces agree, for the "
             "surface Dice, in mm, or in pixels for pictures. By default the longest side of a "
             "voxel.",
+            min=0,
         ),
     ] = None,
     ignore_label: IgnoreLabel = None,

@@ -412,6 +412,20 @@ def test_overrides_are_read_from_file_and_settings(tmp_path: Path) -> None:
     for text in ("[1", "2001-02-30", "[" * 5000, "9" * 5000):
         with pytest.raises(InvalidParameter, match="--set epochs: cannot be read as YAML: "):
             read_overrides(None, [f"epochs={text}"])
+    for text, told in [
+        ("&x {a: *x}", "an alias refers to what it is a part of"),
+        ("&x [*x]", "an alias refers to what it is a part of"),
+        ("{a: 1, b: 2, a: 3}", "line 1: a is given twice: leave one out"),
+    ]:
+        with pytest.raises(InvalidParameter, match=f"--set arguments: cannot.*{told}"):
+            read_overrides(None, [f"arguments={text}"])
+    (tmp_path / "twice.yaml").write_text("epochs: 3\nsteps: 2\nepochs: 4\n")
+    with pytest.raises(InvalidInput, match=r"twice.yaml: cannot .* line 3: epochs is given twice"):
+        read_overrides(tmp_path / "twice.yaml", [])
+    text = "{a: &x {b: 1, c: 2}, d: *x, e: {<<: *x, b: 3}}"
+    assert read_overrides(None, [f"f={text}"]) == {
+        "f": {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 2}, "e": {"b": 3, "c": 2}}
+    }
     assert read_overrides(None, ["a.b=1", "a.c=x"]) == {"a": {"b": 1, "c": "x"}}
 
 
