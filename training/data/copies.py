@@ -11,9 +11,11 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from caps_med.errors import CapsMedError
 from caps_med.images import names_beside
 from training.data.cases import Cases, FileRef
 from training.data.groups import joined
+from training.data.stacks import read_reference
 
 #: Bytes at the beginning, in the middle and at the end of files of one size that are compared
 #: before all of them are.
@@ -38,16 +40,17 @@ def with_copies_joined(cases: Cases) -> Cases:
 
 def content_marks(images: Sequence[Sequence[FileRef]]) -> list[Hashable]:
     """Of each image, given by its files, what it shares with its copies and with no other image."""
-    paths = _content({file.path for files in images for file in files})
-    return [tuple((paths[file.path], file.index) for file in files) for files in images]
+    first = _firsts({file.path for files in images for file in files})
+    return [tuple(replace(file, path=first[file.path]) for file in files) for files in images]
 
 
-def _content(paths: Iterable[Path]) -> dict[Path, Hashable]:
-    """Of each file what it has in common with those of the same content.
+def _firsts(paths: Iterable[Path]) -> dict[Path, Path]:
+    """Of each file the first of those with the same content.
 
-    Of folders, headers whose voxels are in another file, and what cannot be read it is the place.
+    Folders and headers whose voxels are in another file are their own, as are images of one value,
+    such as the outermost slices of volumes: they are alike, but no copies.
     """
-    found: dict[Path, Hashable] = {path: os.path.realpath(path) for path in paths}
+    found = {path: Path(os.path.realpath(path)) for path in paths}
     alike: list[dict[Path, tuple[int, int]]] = [{}]
     for path in found:
         with suppress(OSError):
@@ -57,7 +60,9 @@ def _content(paths: Iterable[Path]) -> dict[Path, Hashable]:
     for mark_of in (lambda _, size, __: size, _probe, _digest):
         alike = [part for files in alike for part in _divided(files, mark_of)]
     for files in alike:
-        found.update(dict.fromkeys(files, found[min(files)]))
+        first = min(files)
+        if _has_content(first, *files[first]):
+            found.update(dict.fromkeys(files, found[first]))
     return found
 
 
@@ -90,3 +95,13 @@ def _digest(path: Path, size: int, changed: int) -> bytes:
     """All of a file of this size, last changed then."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
+
+
+@lru_cache(maxsize=65_536)
+def _has_content(path: Path, size: int, changed: int) -> bool:
+    """Whether an image has more than one value; of a file of several, or a broken one, yes."""
+    try:
+        array = read_reference(FileRef(path), "image").array
+    except (CapsMedError, OSError, MemoryError):
+        return True
+    return bool((array != array.flat[0]).any())

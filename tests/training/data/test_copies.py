@@ -11,10 +11,11 @@ from PIL import Image
 
 from caps_med.images import Normalization
 from caps_med.preprocessing import PicturePreprocessing
-from tests.training.data.classified_files import class_folders, digits
+from tests.training.data.classified_files import class_folders, digits, medmnist
 from tests.training.data.pairs import draw_pairs, two_folders
 from training.data import open_dataset
 from training.data.classified import ClassifiedSource, load_classified, open_classified
+from training.data.classified.images import groups_with_copies
 from training.data.prepare import load_source
 from training.data.samples import Source
 
@@ -87,6 +88,23 @@ def test_a_copy_in_the_validation_part_takes_the_other_along(pairs: Path, tmp_pa
     assert {found.code for found in dataset.findings} == {"duplicate", "shared_patient"}
     source = load_source(dataset, tmp_path / "store")
     assert (len(source.training), len(source.validation)) == (4, 3)
+
+
+def test_black_slices_of_several_patients_do_not_join_them(pairs: Path) -> None:
+    for patient in ("p1", "p2", "p3"):
+        for number in range(2):
+            copied(pairs, f"axon-0{number}", f"{patient}_slice{number}")
+        for kind in ("images", "labels"):
+            picture = pairs / kind / f"{patient}_slice0.png"
+            Image.new("L", (28, 20)).save(picture)
+        Image.new("L", (28, 20), int(patient[1])).save(pairs / "images" / f"{patient}_slice1.png")
+    assert {"p1", "p2", "p3"} < set(open_dataset(pairs).groups)
+
+
+def test_places_in_one_file_of_arrays_are_no_copies(tmp_path: Path) -> None:
+    file = medmnist(tmp_path, digits(40, kinds=3), digits(6, kinds=3, start=40))
+    images = open_classified(file).images
+    assert not any(groups_with_copies(images))
 
 
 def test_copies_alone_are_divided_as_before(pairs: Path, tmp_path: Path) -> None:
