@@ -204,7 +204,8 @@ class Projects:
         """The label map of an image, the current or an earlier version."""
         url = route("projects", project, "images", image, "labels")
         answer = self._send("GET", url, params=_given(version=version, format=format))
-        return Labels(answer.content, int(answer.headers["ETag"].strip('"')))
+        tag = answer.headers["ETag"].removeprefix("W/")  # of a proxy that compresses answers
+        return Labels(answer.content, int(tag.strip('"')))
 
     def save_labels(
         self,

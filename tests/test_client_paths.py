@@ -48,3 +48,11 @@ def test_a_redirection_is_no_success() -> None:
         pytest.raises(ServiceError, match=r"^301 : moved to https://service/v1/projects/p: give"),
     ):
         client.projects.delete("p")
+
+
+def test_a_label_map_has_its_version_behind_a_proxy_that_compresses() -> None:
+    """It makes the ETag a weak one."""
+    answer = httpx.Response(200, content=b"x", headers={"ETag": 'W/"3"'})
+    transport = httpx.MockTransport(lambda _: answer)
+    with Client("http://service", transport=transport) as client:
+        assert client.projects.labels("p", "i").version == 3

@@ -22,7 +22,7 @@ from api.routes.projects import (
     Limit,
     ProjectDependency,
     ProjectsDependency,
-    is_known,
+    is_named,
     next_page,
 )
 from api.uploads import read_upload
@@ -138,7 +138,7 @@ async def show(
     if format == "json":
         return JSONResponse(ImageView.of(image).model_dump(mode="json"))
     if slice is None and channel is None and format in (None, image.format):
-        if is_known(tag := _tag(image), if_none_match):
+        if is_named(tag := _tag(image), if_none_match):
             return Response(status_code=304, headers={"ETag": tag})
         content = await to_thread.run_sync(projects.images.content, image.project, image.file)
         return _file(content, image)

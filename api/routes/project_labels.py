@@ -27,17 +27,14 @@ from api.routes.projects import (
     Limit,
     ProjectDependency,
     ProjectsDependency,
-    is_known,
+    is_named,
     next_page,
-    tags_of,
 )
 from caps_med.errors import InvalidInput
 
 router = APIRouter(prefix="/v1/projects/{project}/images/{image}", tags=["projects"])
 
-IfMatch = Annotated[
-    str | None, Header(max_length=200, description="The ETag of the label map that was corrected.")
-]
+IfMatch = Annotated[str | None, Header(description="The ETag of the label map that was corrected.")]
 _BODY = {"schema": {"type": "string", "format": "binary"}}
 
 
@@ -80,12 +77,12 @@ async def show(
     plane: PlaneName = "axial",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """NIfTI for a volume, palette PNG for a picture; with `slice`, only that slice, in its place.
-    To replace the label map, send its `ETag` as `If-Match`.
+    """NIfTI for a volume, palette PNG for a picture; with `slice`, only that slice, in its place;
+    `format` chooses another form (`Accept` does not). To replace it, send its `ETag` as `If-Match`.
     """
     label = await to_thread.run_sync(projects.annotations.label, image, version)
     headers = {"ETag": _tag(label), "Caps-Med-Label-Kind": label.kind}
-    if is_known(_tag(label), if_none_match):
+    if is_named(_tag(label), if_none_match):
         return Response(status_code=304, headers=headers)
     kept = format_of(image)
     form = negotiate(format, None, [kept, "nifti", "png", "nrrd", "metaimage", "tiff", "npy"])
@@ -140,15 +137,13 @@ def _parent(
 ) -> int | None:
     """The version that the headers name, which is the present one; None for a first one."""
     present = projects.store.label(image.id)
-    if if_match is not None:
-        tags = tags_of(if_match)
-        if present is not None and (_tag(present) in tags or "*" in tags):
-            return present.version
+    matches = if_match is None or (present is not None and is_named(_tag(present), if_match))
+    if not matches or (present is not None and is_named(_tag(present), if_none_match)):
         raise stale(present)
-    if if_none_match is not None and "*" in tags_of(if_none_match):
-        if present is None:
-            return None
-        raise stale(present)
+    if if_match is not None and present is not None:
+        return present.version
+    if present is None and is_named("*", if_none_match):
+        return None
     detail = (
         "send If-None-Match: *, as this image has no label map yet"
         if present is None

@@ -51,17 +51,16 @@ def next_page(found: Sequence[T], limit: int, number: Callable[[T], int]) -> str
 
 
 #: ETags of what the client has.
-IfNoneMatch = Annotated[str | None, Header(max_length=200)]
+IfNoneMatch = Annotated[str | None, Header()]
 
 
-def tags_of(header: str | None) -> list[str]:
-    """The ETags of If-Match or If-None-Match."""
-    return [tag.strip() for tag in (header or "").split(",")]
+def is_named(tag: str, header: str | None) -> bool:
+    """Whether If-Match or If-None-Match names an ETag, or any.
 
-
-def is_known(tag: str, if_none_match: str | None) -> bool:
-    """Whether the client has what has this ETag."""
-    return bool({tag, f"W/{tag}", "*"} & set(tags_of(if_none_match)))
+    Weak ones count, too: a proxy that compresses answers makes them of the service's own.
+    """
+    named = {one.strip().removeprefix("W/") for one in (header or "").split(",")}
+    return not named.isdisjoint({tag, "*"})
 
 
 async def projects_of(request: Request) -> Projects:

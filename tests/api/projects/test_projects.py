@@ -85,7 +85,7 @@ def test_a_project_from_images_to_corrections(client: httpx.Client, create: Crea
     assert (read_image(old.content, kind="labels").array == prediction).all()
     listed = client.get(f"{project}/images", params={"state": "corrected"}).json()["images"]
     assert [image["author"] for image in listed] == ["anna", "anonymous"]
-    for tags in ('"2"', 'W/"2"', "*"):
+    for tags in ('"2"', 'W/"2"', "*", ", ".join(f'"{i}"' for i in range(999))):
         known = client.get(f"{first}/labels", headers={"If-None-Match": tags})
         assert known.status_code == 304
     tag = client.get(first).headers["ETag"]
@@ -108,9 +108,16 @@ def test_two_annotators_do_not_overwrite_each_other(client: httpx.Client, create
     assert (again.json()["version"], again.json()["author"]) == (1, "a")
     base = {"If-Match": '"1"'}
     assert client.put(f"{image}/labels?author=b", content=theirs, headers=base).status_code == 200
+    none = {"If-Match": '"2"', **first}
+    assert code(client.put(f"{image}/labels", content=mine, headers=none)) == (
+        412,
+        "precondition_failed",
+    )
     late = client.put(f"{image}/labels?author=a", content=mine, headers=base)
     assert (code(late), late.json()["author"]) == ((412, "precondition_failed"), "b")
     assert code(client.put(f"{image}/labels", content=mine)) == (428, "precondition_required")
+    compressed = {"If-Match": 'W/"2"'}  # by a proxy in between
+    assert client.put(f"{image}/labels", content=mine, headers=compressed).status_code == 200
 
 
 def test_a_volume_keeps_its_geometry(client: httpx.Client, create: Create, volume: bytes) -> None:
