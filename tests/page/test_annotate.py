@@ -620,6 +620,37 @@ class TestOtherOrders:
         row.locator(".open").click()
         expect(rows).to_have_count(4)
 
+    @pytest.mark.parametrize("refusals", [True])
+    def test_an_upload_that_is_interrupted_goes_on_with_the_others(self, page: Page) -> None:
+        """Those of a request that arrived without an answer are not added twice."""
+        content = pictures()[0]["buffer"]
+        files = [
+            FilePayload(name=f"{i}.png", mimeType="image/png", buffer=content) for i in range(32)
+        ]
+        requests = 0
+
+        def lose(route: Route) -> None:
+            nonlocal requests
+            requests += route.request.method == "POST"
+            if route.request.method == "POST" and requests > 1:
+                route.fetch()
+                route.abort()
+            else:
+                route.continue_()
+
+        page.route(re.compile(r"/images$"), lose)
+        page.locator(f"{VIEW} .drop input").set_input_files(files)
+        told = page.locator(f"{VIEW} .told")
+        expect(told).to_have_text(f"Not added: {', '.join(f'{i}.png' for i in range(15, 32))}.")
+        page.unroute(re.compile(r"/images$"))
+        page.locator(f"{VIEW} .others").click()
+        expect(told).to_have_count(0)
+        expect(page.locator(f"{VIEW} .others")).to_have_count(0)
+        rows = page.locator(f"{VIEW} .images tr")
+        expect(rows).to_have_count(34)
+        names = rows.locator(".open").all_inner_texts()
+        assert sorted(names[2:]) == sorted(file["name"] for file in files)
+
     def test_an_upload_goes_on_when_more_is_chosen_or_an_image_deleted(self, page: Page) -> None:
         held = held_requests(page, re.compile(r"/images$"), "POST")
         for files in (pictures(), pictures()[:1]):

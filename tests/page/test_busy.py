@@ -123,3 +123,14 @@ def test_waiting_draws_as_often_as_its_clock_moves(opened: Callable[..., Page]) 
     for route in held:
         route.continue_()
     expect(page.locator("#segment .answer")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("view", "what"),
+    [("annotate", "project"), ("train", "training job")],
+    ids=["annotate", "train"],
+)
+def test_an_address_that_leads_nowhere(opened: Callable[..., Page], view: str, what: str) -> None:
+    page = opened(f"{view}/xyz")
+    told = page.locator(f"#{view} .problem")
+    expect(told).to_contain_text(f"The {what} in the address of this page does not exist.")

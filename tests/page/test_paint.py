@@ -22,6 +22,12 @@ DRAWN = "() => capsMed.synthesize.drawBitmap.reduce((n, v) => n + (v === 3), 0)"
 NO_STORAGE = """Object.defineProperty(window, 'sessionStorage', {
     get() { throw new DOMException('Access is denied for this document.', 'SecurityError'); },
 });"""
+#: Whether the page asks before it is left.
+ASKS = """() => {
+    const leaving = new Event('beforeunload', { cancelable: true });
+    dispatchEvent(leaving);
+    return leaving.defaultPrevented;
+}"""
 
 
 def stroke(page: Page, below: int = 0) -> None:
@@ -86,11 +92,13 @@ def test_a_browser_that_lets_the_page_keep_nothing(
     page.add_init_script(NO_STORAGE)
     page.reload()
     before = begin(page)
+    assert not page.evaluate(ASKS)
     paint(page)
     expect(page.locator("#synthesize .painting")).to_contain_text(
         "A reload of the page would lose this"
     )
     assert page.evaluate(DRAWN) > before
+    assert page.evaluate(ASKS)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 /** What was painted in this tab, so that a reload loses nothing. It goes with the tab: patients' data stay in no browser. */
 import { gunzipSync, gzipSync } from 'fflate';
-import { storage } from './tab.js';
+import { drop, held, hold, note, storage } from './tab.js';
 
 /** One label map: as it came, as it was painted, and the image that it is of; `geometry`: whether left and right mean anything in it. */
 export interface Painting { name: string; source: Uint8Array; painted: Uint8Array; image?: Uint8Array | undefined; geometry: boolean }
@@ -43,23 +43,18 @@ export const packed = (bytes: Uint8Array | undefined): string | undefined => {
 export const unpacked = (text: string | undefined): Uint8Array | undefined =>
   text === undefined ? undefined : gunzipSync(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
 
-/** Keep a painting, the oldest others giving way; false if it is too large. */
+/** Keep a painting, the oldest others giving way; false if it is too large to keep over a reload. */
 export function keep(key: string, { name, source, painted, image, geometry }: Painting, store: Storage = storage()): boolean {
   const whole = { name, source: packed(source), painted: packed(painted), image: packed(image), geometry, when: Date.now() };
-  const fits = [whole, { ...whole, image: undefined }].map((one) => JSON.stringify(one)).find((text) => text.length <= MOST);
+  const texts = [whole, { ...whole, image: undefined }].map((one) => JSON.stringify(one)) as [string, string];
+  const fits = texts.find((text) => text.length <= MOST);
   forget(key, store);
-  if (!fits) return false;
-  for (const [old, size] of oldest(store)) {
+  if (fits) for (const [old, size] of oldest(store)) {
     if (size.total + fits.length <= MOST) break;
     store.removeItem(old);
   }
-  try {
-    store.setItem(SLOT + key, fits);
-    store.setItem(LAST, key);
-  } catch { // the quota
-    return false;
-  }
-  return true;
+  note(LAST, key, store);
+  return hold(SLOT + key, fits ?? texts[0], store, MOST);
 }
 
 /** The paintings in the order of their age, each with what they all take from it on. */
@@ -77,7 +72,7 @@ const when = (text: string): number => Number(/"when":(\d+)/.exec(text)?.[1] ?? 
 
 /** What was painted on a label map. */
 export function kept(key: string, store: Storage = storage()): Painting | undefined {
-  const text = store.getItem(SLOT + key);
+  const text = held(SLOT + key, store);
   if (!text) return undefined;
   const { name, source, painted, image, geometry } = JSON.parse(text);
   return { name, source: unpacked(source) as Uint8Array, painted: unpacked(painted) as Uint8Array, image: unpacked(image), geometry };
@@ -87,6 +82,6 @@ export function kept(key: string, store: Storage = storage()): Painting | undefi
 export const last = (store: Storage = storage()): string | undefined => store.getItem(LAST) ?? undefined;
 
 export function forget(key: string, store: Storage = storage()): void {
-  store.removeItem(SLOT + key);
+  drop(SLOT + key, store);
   if (store.getItem(LAST) === key) store.removeItem(LAST);
 }

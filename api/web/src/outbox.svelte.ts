@@ -1,5 +1,5 @@
 /** Corrected label maps on their way to the service, which may take long to answer: other images are corrected meanwhile. */
-import { draftOf, forgetDraft, keepDraft } from './drafts.js';
+import { draftOf, forgetDraft, keepDraft, Unseen } from './drafts.js';
 import type { Version } from './projects.js';
 import { pause, Problem } from './service.svelte.js';
 import { unlessStopped } from './work.svelte.js';
@@ -29,7 +29,7 @@ export class Outbox<V extends Pick<Version, 'version'> & Partial<Pick<Version, '
   /** Label maps whose sending had no answer: the service may have them. */
   private unanswered: Record<string, Uint8Array[]> = {};
   /** The images of which a prediction was asked for and never shown: the service may have saved it, in nobody else's name. */
-  readonly unseen = new Set<string>();
+  readonly unseen = new Unseen();
   private sending: Record<string, AbortController> = {};
 
   /** Send a label map until that is answered; until then it is kept as a draft. Undefined once another one of the same image takes its place. */

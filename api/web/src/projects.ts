@@ -63,29 +63,54 @@ export const images = (id: string): Promise<Image[]> => all(at(id, '/images'), '
 export const remove = (id: string): Promise<Response> => call(at(id), { method: 'DELETE' });
 export const create = async (fields: object): Promise<Project> => (await post('v1/projects', fields)).json();
 
-/** Add the images of some files, all of a patient if one is given, a few at a time; `told`: how many are done, of how many. Says what keeps some from being added; the others are. */
-export async function upload(id: string, files: readonly File[], patient: string, signal: AbortSignal, told: (done: number, all: number) => void): Promise<{ all: number; not: string[] }> {
+/** Files whose images are to be added, all of a patient if one is given. `known`: the images of the project but those that an interrupted upload of these files has added without an answer. */
+export interface Upload { files: readonly File[]; patient: string; known: Set<string> }
+
+/** Add the images of some files, a few at a time; `told`: how many are done, of how many, and once that is known which are left. Says what keeps some from being added; the others are. */
+export async function upload(id: string, { files, patient, known }: Upload, again: boolean, signal: AbortSignal, told: (done: number, all: number, left?: Dropped[]) => void): Promise<{ all: number; not: string[] }> {
   told(0, files.length);
-  const { images, not } = await imagesOf(files, signal);
-  const all = images.length + not.length;
+  const { images: found, not } = await imagesOf(files, signal);
+  const count = found.length + not.length;
+  const left = new Set(found);
+  const tell = () => told(found.length - left.size, count, [...left]);
+  const done = (some: Dropped[]) => {
+    for (const one of some) left.delete(one);
+    tell();
+  };
   const send = async (some: Dropped[]): Promise<void> => {
     try {
-      await (await post(at(id, '/images'), { images: await Promise.all(some.map(sentOf)), patient: patient || undefined }, signal)).bytes(); // to its end: one that is not read keeps the network busy
+      const { images } = await (await post(at(id, '/images'), { images: await Promise.all(some.map(sentOf)), patient: patient || undefined }, signal)).json();
+      for (const image of images as Image[]) known.add(image.id);
+      done(some);
     } catch (error) {
-      if (all === 1 || !(error instanceof Problem && error.ofFile)) throw error;
+      if (count === 1 || !(error instanceof Problem && error.ofFile)) throw error;
       const [first, ...others] = some;
-      if (first && !others.length) not.push(error.message.includes(first.name) ? error.message : `${apart(first.name)}: ${error.message}`);
-      else for (const one of some) await send([one]); // the service takes all of them or none
+      if (first && !others.length) {
+        not.push(error.message.includes(first.name) ? error.message : `${apart(first.name)}: ${error.message}`);
+        done(some);
+      } else for (const one of some) await send([one]); // the service takes all of them or none
     }
   };
-  for (let done = 0, some: Dropped[] = []; done < images.length; done += some.length) {
-    told(done, all);
-    const next = images.slice(done, done + MOST_FILES);
+  if (again) done(cameOf(found, (await all<Image>(at(id, '/images'), 'images', signal)).filter((one) => !known.has(one.id))));
+  else tell();
+  const images = [...left];
+  for (let sent = 0, some: Dropped[] = []; sent < images.length; sent += some.length) {
+    const next = images.slice(sent, sent + MOST_FILES);
     const series = next.findIndex((one) => one.files.length > 1); // which is sent by itself
     some = series < 0 ? next : next.slice(0, series || 1);
     await send(some);
   }
-  return { all, not };
+  return { all: count, not };
+}
+
+/** Those of some images that have come, by their names. */
+function cameOf(images: readonly Dropped[], there: readonly Image[]): Dropped[] {
+  const names = there.map(({ name }) => name);
+  return images.filter(({ name }) => {
+    const at = names.indexOf(name);
+    if (at >= 0) names.splice(at, 1);
+    return at >= 0;
+  });
 }
 
 /** The image to look at next, none of `skip`, and how it was chosen; undefined if all are corrected, or others have them. */

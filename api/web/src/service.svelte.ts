@@ -115,9 +115,12 @@ const HTML = 'text/html';
 /** Whether it is a page that nobody has asked for. */
 const isForeign = ({ headers }: Response, { headers: { Accept } = {} }: Init) => Accept !== HTML && headers.get('Content-Type')?.startsWith(HTML);
 
-/** An answer that is lost if it breaks off while it is read. */
+/** An answer that is lost if it breaks off while it is read, or holds nothing where a file is wanted. */
 function guarded(answer: Response, init: Init): Response {
-  const read = (how: 'blob' | 'bytes' | 'json') => () => Response.prototype[how].call(answer).catch(lost(init));
+  const read = (how: 'blob' | 'bytes' | 'json') => async () => {
+    const found = await Response.prototype[how].call(answer).catch(lost(init));
+    return found?.size === 0 || found?.length === 0 ? silence('The answer is empty: something between this browser and the service may have cut it off. Try again.') : found;
+  };
   return Object.assign(answer, { blob: read('blob'), bytes: read('bytes'), json: read('json') });
 }
 
@@ -142,6 +145,12 @@ export async function call(path: string, init: Init = {}, waited = 0): Promise<R
   if (answer.status === 401 && (await renewed())) return call(path, init, waited);
   throw problem;
 }
+
+/** For what is asked for by the address of this page, which may contain any word in place of an id. */
+export const inAddress = (what: string) => (error: unknown): never => {
+  const malformed = error instanceof Problem && error.members.status === 422;
+  throw malformed ? new Problem('not found', `The ${what} in the address of this page does not exist.`, 'not_found', [], { status: 404 }) : error;
+};
 
 export const json = async <T>(path: string, signal?: AbortSignal): Promise<T> => (await call(path, { signal: signal ?? null })).json();
 

@@ -25,3 +25,32 @@ export function note(slot: string, text: string, store: Storage = storage()): vo
     store.removeItem(slot); // what was kept before is not true any more
   }
 }
+
+/** Work for which the storage has no room, as it would hold it. */
+const large = new Map<string, string>();
+
+/** Whether a reload would lose any. */
+export const loses = (): boolean => large.size > 0;
+
+/** Keep somebody's work; false if there is no room to keep it over a reload, or it is longer than `most`. */
+export function hold(slot: string, text: string, store: Storage = storage(), most = Number.POSITIVE_INFINITY): boolean {
+  drop(slot, store);
+  try {
+    if (text.length > most) throw new RangeError(`${text.length} characters`);
+    store.setItem(slot, text);
+    return true;
+  } catch { // the quota
+    large.set(slot, text);
+    return false;
+  }
+}
+
+export const held = (slot: string, store: Storage = storage()): string | undefined => large.get(slot) ?? store.getItem(slot) ?? undefined;
+
+export function drop(slot: string, store: Storage = storage()): void {
+  large.delete(slot);
+  store.removeItem(slot);
+}
+
+/** The slots that begin so and hold something. */
+export const slotsOf = (begin: string, store: Storage = storage()): string[] => [...large.keys(), ...Object.keys(store)].filter((slot) => slot.startsWith(begin));

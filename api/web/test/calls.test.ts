@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { later, leftBehind } from '../src/background.js';
-import { call, type Problem, post, service } from '../src/service.svelte.js';
+import { call, inAddress, Problem, post, service } from '../src/service.svelte.js';
 
 afterEach(() => {
   vi.unstubAllGlobals();
@@ -84,6 +84,18 @@ describe('an answer', () => {
     answered(cut());
     await expect(call('v1/models').then((answer) => answer.json())).rejects.toMatchObject({ passes: true, message: expect.stringContaining('not responding') });
     expect(service.silent).toBe(true);
+  });
+  it('that is empty is none, where a file is wanted', async () => {
+    answered('');
+    for (const read of [(answer: Response): Promise<unknown> => answer.bytes(), (answer: Response): Promise<unknown> => answer.blob()]) {
+      await expect(call('v1/segment').then(read)).rejects.toMatchObject({ passes: true, message: expect.stringContaining('is empty') });
+    }
+  });
+  it('that is about the address of this page says so', () => {
+    const malformed = new Problem('invalid input', 'project: String should match pattern', 'invalid_input', [], { status: 422 });
+    expect(() => inAddress('project')(malformed)).toThrow('The project in the address of this page does not exist.');
+    const other = new Problem('no answer', '');
+    expect(() => inAddress('project')(other)).toThrow(other);
   });
   it('that is the page of a login is none, unless a page was asked for', async () => {
     answered('<html>', { 'Content-Type': 'text/html; charset=utf-8' });

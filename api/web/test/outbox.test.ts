@@ -114,10 +114,12 @@ describe('a label map that is sent', () => {
     expect([draftOf('a')?.version, to.versions.length, outbox.waiting]).toEqual([0, 1, {}]);
   });
   it('is saved over a prediction that nobody has seen, and over the same one', async () => {
-    const [outbox, to] = [new Outbox<Saved>(), new Service()];
+    const to = new Service();
+    let outbox = new Outbox<Saved>();
     to.put(5, 0, { kind: 'prediction' });
     expect((await outbox.send(to.parcel(7, 0)))?.theirs?.version.version).toBe(1);
     outbox.unseen.add('a');
+    outbox = new Outbox<Saved>(); // after a reload
     expect((await outbox.send(to.parcel(7, 0)))?.saved?.version).toBe(2);
     to.put(5, 2, { kind: 'prediction' });
     expect((await outbox.send(to.parcel(7, 2)))?.theirs?.version.version).toBe(3);

@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { draftOf, drafts, forgetDraft, keepDraft, loses } from '../src/drafts.js';
+import { draftOf, drafts, forgetDraft, keepDraft } from '../src/drafts.js';
 import { calledLike, effort, learned, type Round, upload } from '../src/projects.js';
+import { loses } from '../src/tab.js';
 
 /** A tab's storage with room for so many characters. */
 function storage(room: number): Storage {
@@ -44,11 +45,33 @@ describe('images that are added', () => {
     const refused: Record<string, [status: number, detail: string]> = { 'b.nii': [413, 'the request is too large'], 'c.png': [415, 'c.png: the content is of no known format'] };
     vi.stubGlobal('fetch', vi.fn(async (_path: string, { body }: { body: FormData }) => {
       const [, [status, detail]] = Object.entries(refused).find(([name]) => (body.getAll('images') as File[]).some((file) => file.name === name)) ?? ['', [201, '']];
-      return Response.json({ title: 'refused', code: 'refused', status, detail }, { status });
+      return Response.json({ title: 'refused', code: 'refused', status, detail, images: [] }, { status });
     }));
     const files = ['a.png', 'b.nii', 'c.png'].map((name) => new File([name], name));
-    const { all, not } = await upload('p', files, '', new AbortController().signal, () => undefined);
+    const { all, not } = await upload('p', { files, patient: '', known: new Set() }, false, new AbortController().signal, () => undefined);
     expect([all, not]).toEqual([3, ['b.nii: the request is too large', 'c.png: the content is of no known format']]);
+  });
+  it('are those that have not come, after an interruption', async () => {
+    const there: { id: string; name: string }[] = [{ id: 'old', name: 'n16.png' }];
+    let lost: 'never' | 'after' | undefined;
+    vi.stubGlobal('fetch', vi.fn(async (_path: string, { method, body }: RequestInit) => {
+      if (method !== 'POST') return Response.json({ images: there, next: null });
+      const images = ((body as FormData).getAll('images') as File[]).map(({ name }) => ({ id: `${there.length}-${name}`, name }));
+      if (lost !== 'never') there.push(...images);
+      if (lost) throw new TypeError('Failed to fetch');
+      lost = 'after'; // the next one comes without an answer
+      return Response.json({ images });
+    }));
+    const files = Array.from({ length: 40 }, (_, i) => new File([`${i}`], `n${i}.png`));
+    const given = { files, patient: '', known: new Set(['old']) };
+    let left: File[] = [];
+    const told = (_done: number, _all: number, rest?: { files: [string, File][] }[]) => { left = rest?.flatMap((one) => one.files.map(([, file]) => file)) ?? left; };
+    await expect(upload('p', given, false, new AbortController().signal, told)).rejects.toThrow('not responding');
+    expect(left.map(({ name }) => name)).toEqual(files.slice(15).map(({ name }) => name));
+    lost = undefined;
+    await upload('p', { ...given, files: left }, true, new AbortController().signal, told);
+    expect(there.map(({ name }) => name)).toEqual(['n16.png', ...files.map(({ name }) => name)]);
+    expect(left).toEqual([]);
   });
 });
 

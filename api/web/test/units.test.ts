@@ -20,6 +20,7 @@ import { call, Problem, warningsOf } from '../src/service.svelte.js';
 import { sizeText } from '../src/size.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
 import { within } from '../src/viewer.js';
+import { loses } from '../src/tab.js';
 import { traitsOf } from '../src/tasks.js';
 import { followed } from '../src/training.js';
 import { fillWithPercents, uncertaintyColors } from '../src/uncertainty.js';
@@ -421,7 +422,11 @@ describe('what is painted', () => {
     const noise = new Uint8Array(3.5e6).map((_, i) => (part[i % 60_000] as number) ^ (part[(i >> 8) % 60_000] as number));
     expect(keep(key, { ...painting, image: noise }, store)).toBe(true); // without its image
     expect(kept(key, store)?.image).toBeUndefined();
+    expect(loses()).toBe(false);
     expect(keep(key, { ...painting, painted: noise }, store)).toBe(false);
+    expect([kept(key, store)?.painted.length, loses()]).toEqual([noise.length, true]); // until the page is left, of which it warns
+    forget(key, store);
+    expect([kept(key, store), loses()]).toEqual([undefined, false]);
   });
 });
 
