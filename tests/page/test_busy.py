@@ -58,11 +58,16 @@ def test_a_busy_service_is_asked_again(opened: Callable[..., Page]) -> None:
     assert "models" in busy.refused
 
 
-def test_a_silent_service_is_found_again(opened: Callable[..., Page]) -> None:
+@pytest.mark.parametrize("status", [None, 502], ids=["alone", "behind a proxy"])
+def test_a_silent_service_is_found_again(opened: Callable[..., Page], status: int | None) -> None:
     """It starts again while somebody opens the page."""
+
+    def away(route: Route) -> None:
+        route.fulfill(status=status, body="<html>") if status else route.abort()
+
     page = opened("models")
     page.clock.install()
-    page.context.route(re.compile("/(v1|healthz)"), lambda route: route.abort())
+    page.context.route(re.compile("/(v1|healthz)"), away)
     page.goto(page.url.replace("#models", "#segment"))
     page.reload()
     said = page.locator("header .service")

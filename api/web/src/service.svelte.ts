@@ -23,11 +23,27 @@ export class Problem extends Error {
   }
 
   static async of(answer: Response): Promise<Problem> {
-    const said = await answer.json().catch(() => ({}));
-    const wait = answer.headers.get('Retry-After');
-    const detail = (said.detail ?? `The service answered ${answer.status}.`) + (wait ? ` Try again in ${wait} s.` : '');
-    return new Problem(said.title ?? 'error', detail, said.code, said.findings, said);
+    const { status } = answer;
+    const said = (await answer.json().catch(() => undefined)) ?? {};
+    const wait = secondsIn(answer);
+    const [title, detail] = OTHERS[status] ?? ['error', `The service answered ${status}.`];
+    const told: string = said.detail ?? detail;
+    const again = wait && !/try again in/i.test(told) ? `${/[.!?]$/.test(told) ? '' : '.'} Try again in ${wait} s.` : '';
+    return new Problem(said.title ?? title, told + again, said.code ?? (status < 500 ? `http_${status}` : ''), said.findings, { ...said, status });
   }
+}
+
+/** What an answer says that is no problem document: a proxy has given it. */
+const OTHERS: Record<number, [title: string, detail: string]> = {
+  413: ['too large', 'This is larger than a proxy before the service accepts (413).'],
+};
+/** A proxy's answers in place of a service that it does not reach. */
+const UNREACHED = [502, 503, 504];
+
+/** How long an answer asks to wait, which it may tell as a date; 0 if it does not. */
+function secondsIn({ headers }: Response): number {
+  const told = headers.get('Retry-After') ?? '';
+  return Math.max(0, Math.ceil(Number(told) || (Date.parse(told) - Date.now()) / 1000 || 0));
 }
 
 const SLOT = 'caps-med-key';
@@ -134,13 +150,14 @@ export async function call(path: string, init: Init = {}, waited = 0): Promise<R
   if (answer.ok && isForeign(answer, init)) silence('Something between this browser and the service has answered, such as the page of a login. Reload this page.');
   service.silent = false;
   if (answer.ok) return guarded(answer, init);
-  const later = BUSY.includes(answer.status) ? Number(answer.headers.get('Retry-After')) : 0;
+  const later = BUSY.includes(answer.status) ? secondsIn(answer) : 0;
   if (later > 0 && later <= LONGEST && waited + later <= PATIENCE) {
     service.waiting += 1;
     await pause(later, init.signal).finally(() => { service.waiting -= 1; });
     return call(path, init, waited + later);
   }
   const problem = await Problem.of(answer);
+  if (UNREACHED.includes(answer.status) && !problem.code) silence(`A proxy before the service does not reach it (${answer.status}). Is it still running?`);
   const renewed = () => key.text !== text || key.ask(text ? 'The key is unknown or was revoked.' : '');
   if (answer.status === 401 && (await renewed())) return call(path, init, waited);
   throw problem;

@@ -91,6 +91,17 @@ describe('an answer', () => {
       await expect(call('v1/segment').then(read)).rejects.toMatchObject({ passes: true, message: expect.stringContaining('is empty') });
     }
   });
+  it('that a proxy gives in place of a service is none, but what it refuses is for good', async () => {
+    const refused = (status: number, headers = {}) => vi.stubGlobal('fetch', vi.fn(async () => new Response('<html>', { status, headers: { 'Content-Type': 'text/html', ...headers } })));
+    refused(502);
+    await expect(call('v1/models')).rejects.toMatchObject({ passes: true, title: 'no answer' });
+    expect(service.silent).toBe(true);
+    refused(413);
+    await expect(call('v1/labels', { method: 'PUT' })).rejects.toMatchObject({ passes: false, ofFile: true, title: 'too large' });
+    expect(service.silent).toBe(false);
+    refused(429, { 'Retry-After': new Date(Date.now() + 90_000).toUTCString() });
+    await expect(call('v1/models')).rejects.toMatchObject({ passes: true, message: expect.stringMatching(/Try again in (89|90) s\.$/) });
+  });
   it('that is about the address of this page says so', () => {
     const malformed = new Problem('invalid input', 'project: String should match pattern', 'invalid_input', [], { status: 422 });
     expect(() => inAddress('project')(malformed)).toThrow('The project in the address of this page does not exist.');

@@ -251,7 +251,7 @@ describe('what the service says', () => {
   it('is a problem with its code, and when to try again', async () => {
     const body = JSON.stringify({ title: 'overloaded', detail: 'too much waits', code: 'overloaded' });
     const problem = await Problem.of(new Response(body, { status: 503, headers: { 'Retry-After': '2' } }));
-    expect([problem.code, problem.message]).toEqual(['overloaded', 'too much waits Try again in 2 s.']);
+    expect([problem.code, problem.message]).toEqual(['overloaded', 'too much waits. Try again in 2 s.']);
   });
   it('is a problem even where it says nothing', async () => {
     expect((await Problem.of(new Response('', { status: 502 }))).message).toBe('The service answered 502.');
