@@ -110,7 +110,7 @@ class Versions:
         """The version that a bare name refers to; None if there is none. Blocks."""
         try:
             bundles = self._repository.newest_first(name)
-        except ModelNotFound:
+        except (ModelNotFound, InvalidBundle):
             return None
         current = self._current.get(name, "")
         there = current in (bundle.reference for bundle in bundles)
@@ -176,7 +176,7 @@ class Versions:
         for name, reference in list(self._current.items()):
             try:
                 bundles = await to_thread.run_sync(self._repository.newest_first, name)
-            except ModelNotFound:
+            except (ModelNotFound, InvalidBundle):
                 del self._current[name]
                 continue
             for bundle in bundles:
@@ -191,7 +191,7 @@ class Versions:
         """What became of the files of a model in memory: deleted, replaced or nothing."""
         try:
             bundle = await to_thread.run_sync(self._repository.find, reference)
-        except ModelNotFound:
+        except (ModelNotFound, InvalidBundle):
             self._pool.evict(reference)
             log.info("%s was deleted", reference)
             return

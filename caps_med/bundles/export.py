@@ -73,7 +73,7 @@ def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
         raise InvalidParameter(f"format={format!r}: must be one of {get_args(Format)}")
     out = Path(out)
     if out.exists():
-        raise InvalidParameter(f"out={str(out)!r} exists: choose another name, or remove it first")
+        raise InvalidParameter(f"--out {out} exists: choose another name, or remove it first")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as draft:
         path = Path(draft) / out.name

@@ -83,6 +83,7 @@ def rename_model(repository: ModelRepository, name: str, new: str) -> list[Bundl
     Raises:
         ModelNotFound: there is no such model.
         InvalidParameter: it is built in or a single version, or the new name is invalid or exists.
+        InvalidBundle: the metadata of a version is damaged.
     """
     if "@" in name:
         raise InvalidParameter(
@@ -90,6 +91,8 @@ def rename_model(repository: ModelRepository, name: str, new: str) -> list[Bundl
             "version"
         )
     versions = _own(_versions(repository, name))
+    for bundle in versions:
+        bundle.metadata  # noqa: B018 - which is rewritten: reading it is the check
     _check_new(repository, new)
     with _new_home(repository, new) as home:
         for bundle in versions:

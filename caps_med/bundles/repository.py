@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from caps_med.bundles.bundle import CANDIDATE, Bundle, is_candidate
@@ -30,6 +31,28 @@ def default_root() -> Path:
     return Path(data) / "caps-med" / "models"
 
 
+@dataclass
+class _Found:
+    """The versions of a model that can be read, and why others cannot."""
+
+    folders: dict[int, Path] = field(default_factory=dict)
+    closed: list[str] = field(default_factory=list)
+
+    def warn(self) -> None:
+        for reason in self.closed:
+            log.warning("not listed: %s", reason)
+
+    @contextmanager
+    def reading(self, folder: Path) -> Iterator[None]:
+        """Pass over a folder that was deleted meanwhile, or, with a reason, that is closed."""
+        try:
+            yield
+        except FileNotFoundError:
+            return
+        except PermissionError as error:
+            self.closed.append(f"{folder}: {error.strerror}")
+
+
 class ModelRepository:
     """The models of one folder, and the built-in ones.
 
@@ -37,15 +60,17 @@ class ModelRepository:
         root: the folder; None takes `default_root`. It need not exist until a model is written.
 
     Raises:
-        InvalidParameter: no folder can have this name.
+        InvalidParameter: no folder can have this name, or a file has it.
     """
 
     def __init__(self, root: Path | str | None = None) -> None:
         self.root = default_root() if root is None else Path(root)
         try:
-            self.root.is_dir()
+            is_file = self.root.exists() and not self.root.is_dir()
         except OSError as error:
-            raise InvalidParameter(f"models={str(self.root)!r}: {error.strerror}") from error
+            raise InvalidParameter(f"--models {self.root}: {error.strerror}") from error
+        if is_file:  # in which no model, job or project can be stored
+            raise InvalidParameter(f"--models {self.root}: this is a file; name a folder")
 
     @staticmethod
     def check_name(name: str) -> str:
@@ -75,26 +100,29 @@ class ModelRepository:
             raise InvalidParameter(f"--models {self.root}: {error.strerror}") from error
 
     def names(self) -> list[str]:
-        """Names of all models, sorted."""
-        folders = [p for base in (BUILT_IN, self.root) if base.is_dir() for p in base.iterdir()]
-        named = {p.name for p in folders if _NAME.fullmatch(p.name)}
-        return sorted(name for name in named if self.versions(name))
+        """Names of all models, sorted. Folders that may not be read are logged."""
+        found = self._all()
+        for one in found.values():
+            one.warn()
+        return [name for name, one in found.items() if one.folders]
 
     def versions(self, name: str) -> list[int]:
         """Versions of that model in ascending order; empty if it does not exist."""
-        return sorted(self._folders(name))
+        return sorted(self._find(name).folders)
 
     def candidates(self, name: str) -> list[int]:
         """Versions that wait for `promote`, in ascending order."""
-        return sorted(v for v, path in self._folders(name).items() if is_candidate(path))
+        return sorted(v for v, path in self._find(name).folders.items() if is_candidate(path))
 
     def newest_first(self, name: str) -> list[Bundle]:
         """The versions that the bare name may refer to, the newest first.
 
         Raises:
             ModelNotFound: there is none; the message lists the available ones.
+            InvalidBundle: there are some, but none may be read.
         """
-        folders = self._folders(name)
+        searched = self._find(name)
+        folders = searched.folders
         found = [v for v in sorted(folders, reverse=True) if not is_candidate(folders[v])]
         if found:
             return [Bundle(name, version, folders[version]) for version in found]
@@ -104,6 +132,8 @@ class ModelRepository:
                 f"no version of {name} is promoted yet: name one of its candidates, {there}, or "
                 "promote it"
             )
+        if searched.closed:
+            raise _closed(name, searched)
         raise ModelNotFound(f"no model {name!r}: {self._known()}")
 
     def promote(self, reference: str) -> Bundle:
@@ -118,7 +148,7 @@ class ModelRepository:
             raise InvalidParameter(f"{reference}: a version is needed, such as {bundle.reference}")
         (bundle.path / CANDIDATE).unlink(missing_ok=True)
         # the newest last: until then it goes on answering, and no third version does
-        for version, path in sorted(self._folders(bundle.name).items()):
+        for version, path in sorted(self._find(bundle.name).folders.items()):
             if version > bundle.version:
                 (path / CANDIDATE).touch()
         return bundle
@@ -135,7 +165,7 @@ class ModelRepository:
         found = []
         for name in self.names():
             with suppress(ModelNotFound):  # there are only candidates
-                found.append(self.find(name))
+                found.append(self.newest_first(name)[0])
         return [bundle for bundle in found if _readable(bundle)]
 
     def find(self, reference: str) -> Bundle:
@@ -143,49 +173,55 @@ class ModelRepository:
 
         Raises:
             ModelNotFound: there is no such model or version; the message lists the available ones.
+            InvalidBundle: it may not be read.
         """
         match = _REFERENCE.fullmatch(reference)
         if match is None or not _NAME.fullmatch(match["name"]):
             raise ModelNotFound(f"no model {reference!r}: {self._known()}")
-        name, folders = match["name"], self._folders(match["name"])
-        if not folders or not match["version"]:
-            return self.newest_first(name)[0]
+        name, found = match["name"], self._find(match["name"])
+        if not found.folders or not match["version"]:
+            newest = self.newest_first(name)[0]
+            found.warn()
+            return newest
         version = int(match["version"])
-        if version not in folders:
-            there = ", ".join(map(str, sorted(folders)))
+        if version not in found.folders:
+            if found.closed:
+                raise _closed(reference, found)
+            there = ", ".join(map(str, sorted(found.folders)))
             raise ModelNotFound(f"no version {version} of {name}: available are {there}")
-        return Bundle(name, version, folders[version])
+        return Bundle(name, version, found.folders[version])
 
-    def _folders(self, name: str) -> dict[int, Path]:
-        found: dict[int, Path] = {}
+    def _all(self) -> dict[str, _Found]:
+        """What there is of each model, by its name, sorted."""
+        folders = [p for base in (BUILT_IN, self.root) if base.is_dir() for p in base.iterdir()]
+        named = {p.name for p in folders if _NAME.fullmatch(p.name)}
+        return {name: self._find(name) for name in sorted(named)}
+
+    def _find(self, name: str) -> _Found:
+        found = _Found()
         if not _NAME.fullmatch(name):  # which may be too long for a file, or lead outside
             return found
         for base in (BUILT_IN, self.root):
             folder = base / name
-            with _passed_over(folder):
+            with found.reading(folder):
                 for path in folder.iterdir() if folder.is_dir() else ():
                     if not path.name.isdecimal() or path.name[0] == "0":
                         continue
-                    with _passed_over(path):
+                    with found.reading(path):
                         if (path / "configs" / "metadata.json").is_file():
-                            found[int(path.name)] = path
+                            found.folders[int(path.name)] = path
         return found
 
     def _known(self) -> str:
-        names = self.names()
+        names = [name for name, one in self._all().items() if one.folders]
         known = f"available are {', '.join(names)}" if names else "there are none"
         return known if self.root.is_dir() else f"{known} (no folder {self.root})"
 
 
-@contextmanager
-def _passed_over(folder: Path) -> Iterator[None]:
-    """Skip a folder that was deleted meanwhile, or, with a warning, one that is not readable."""
-    try:
-        yield
-    except FileNotFoundError:
-        return
-    except PermissionError as error:
-        log.warning("not listed: %s: %s", folder, error.strerror)
+def _closed(reference: str, found: _Found) -> InvalidBundle:
+    return InvalidBundle(
+        f"{reference} cannot be read: {'; '.join(found.closed)}: give this user read access to it"
+    )
 
 
 def _readable(bundle: Bundle) -> bool:

@@ -86,6 +86,7 @@ def test_answers_on_a_kept_connection_are_sent_at_once(models: Path) -> None:
         ("CAPS_MED_WORKERS", "abc", "CAPS_MED_WORKERS: "),
         ("CAPS_MED_PRELOAD", "brain-t1-tissue", "CAPS_MED_PRELOAD: must be a JSON list"),
         ("CAPS_MED_KEYS", __file__, "is not a file of API keys"),
+        ("CAPS_MED_MODELS", __file__, "test_server.py: this is a file; name a folder"),
         (
             "CAPS_MED_DEVICE",
             "cuda:99",

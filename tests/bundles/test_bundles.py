@@ -175,8 +175,15 @@ def test_a_name_is_no_path(models: Path, name: str) -> None:
 
 
 def test_a_repository_has_a_name_that_folders_can_have() -> None:
-    with pytest.raises(InvalidParameter, match=r"models='aaa.*': File name too long"):
+    with pytest.raises(InvalidParameter, match=r"--models aaa.*: File name too long"):
         ModelRepository("a" * 300)
+
+
+def test_a_repository_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "models.zip").touch()
+    with pytest.raises(InvalidParameter, match=r"models\.zip: this is a file; name a folder"):
+        ModelRepository(tmp_path / "models.zip")
+    assert ModelRepository(tmp_path / "new").list()  # a folder need not exist
 
 
 def test_a_folder_that_is_not_named_as_a_model_has_no_versions(tmp_path: Path) -> None:
@@ -383,9 +390,14 @@ def test_a_folder_that_may_not_be_entered_does_not_hide_the_others(
         listed = [bundle.reference for bundle in copy.list()]
         assert "tiny-synthesis@1" in listed
         assert ("tiny-segmentation@2" in listed) == (closed != "tiny-segmentation")
-        assert f"not listed: {copy.root / closed}: Permission denied" in caplog.text
+        said = f"{copy.root / closed}: Permission denied"
+        assert caplog.text.count(f"not listed: {said}") == 1
         with pytest.raises(ModelNotFound, match="no model 'absent': available are"):
             copy.find("absent")
+        if closed != "other":
+            with pytest.raises(InvalidBundle, match=rf"cannot be read: .*{said}: give this user"):
+                copy.find("tiny-segmentation@1")
+        assert caplog.text.count(f"not listed: {said}") == 1
     finally:
         (copy.root / closed).chmod(0o755)
 

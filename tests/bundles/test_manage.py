@@ -19,7 +19,7 @@ from caps_med.bundles.manage import (
     remove_versions,
     rename_model,
 )
-from caps_med.errors import InvalidParameter, ModelNotFound
+from caps_med.errors import InvalidBundle, InvalidParameter, ModelNotFound
 from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
 
 
@@ -138,6 +138,13 @@ def test_a_model_of_candidates_alone_is_renamed_and_removed(repository: ModelRep
     assert [one.reference for one in remove_model(repository, "yours")] == ["yours@2"]
     with pytest.raises(ModelNotFound, match="no model 'yours': available are"):
         rename_model(repository, "yours", "mine")
+
+
+def test_a_damaged_model_is_not_renamed(repository: ModelRepository) -> None:
+    (repository.find("mine@2").path / "configs" / "metadata.json").write_text("{")
+    with pytest.raises(InvalidBundle, match=r"mine@2: metadata\.json: Invalid JSON"):
+        rename_model(repository, "mine", "yours")
+    assert repository.versions("mine") == [1, 2] and hidden(repository) == []
 
 
 def test_one_version_cannot_be_renamed(repository: ModelRepository) -> None:
