@@ -3,7 +3,7 @@
     with Client("http://127.0.0.1:8000") as client:
         label_map = client.segment("brain-t1-tissue", "t1.nii.gz")
 
-It needs httpx: ``pip install 'caps-med[client]'``.
+It needs the extra ``client`` (httpx).
 """
 
 from __future__ import annotations

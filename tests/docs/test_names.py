@@ -82,6 +82,13 @@ def test_the_readmes_anchors_are_headings() -> None:
         assert anchor in slugs, f"{target}#{anchor}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_install_from_what_there_is(page: Path) -> None:
+    """The package is on no index: its name alone installs nothing where it is not there yet."""
+    named = re.findall(r"pip install '?caps-med\b.*", page.read_text())
+    assert len(named) == (page.name == "README.md"), named
+
+
 def test_the_citation_is_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
