@@ -102,7 +102,8 @@ def run_batch(
         listener: receives the progress of the batch.
 
     Raises:
-        InvalidParameter: `out` is not empty, is an input, or an argument is out of its range.
+        InvalidParameter: `out` is not empty, is an input or has the name of an image, or an argument
+            is out of its range.
         InvalidInput: there is no image. Also the errors of `Action.load`.
         MissingExtra: a cluster or store needs packages that are not installed.
         KeyboardInterrupt: Ctrl-C; the finished cases and the tables are kept.
@@ -172,6 +173,10 @@ def _from_any_folder(action: Action) -> Action:
 def _check_folder(folder: Place, inputs: Sequence[str | Place], may_hold: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise InvalidParameter(f"{folder} is a file: name a folder for the outputs")
+    if not folder.exists() and split_suffix(folder.name)[1]:
+        raise InvalidParameter(
+            f"{folder} has the name of a file: name a folder for the outputs, without suffix"
+        )
     given = [place_of(one) for one in inputs]
     if any(one.is_dir() and one.resolve() == folder.resolve() for one in given):
         raise InvalidParameter(f"{folder} is the input folder: name another folder for the outputs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
@@ -93,7 +94,7 @@ class BatchCommand(TyperCommand):
 
 def with_address(args: Sequence[str]) -> Iterator[str]:
     """The arguments, with ``auto`` as the address of a cluster that has none."""
-    for arg, after in zip(args, [*args[1:], "-"], strict=True):
+    for arg, after in pairwise((*args, "-")):
         yield "--cluster=auto" if arg == "--cluster" and after.startswith("-") else arg
 
 

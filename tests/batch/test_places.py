@@ -30,6 +30,7 @@ def test_places_that_are_refused() -> None:
 
 
 def test_the_address_of_a_cluster_may_be_left_out() -> None:
+    assert list(with_address([])) == []
     assert list(with_address(["--cluster"])) == ["--cluster=auto"]
     assert list(with_address(["--cluster", "-o", "x"])) == ["--cluster=auto", "-o", "x"]
     assert list(with_address(["--cluster", "head:6379"])) == ["--cluster", "head:6379"]

@@ -100,6 +100,15 @@ def test_a_folder_is_segmented_with_a_table(
     assert rows[2]["error"] == broken.error and rows[2]["nucleus volume"] == ""
 
 
+@pytest.mark.parametrize("name", ["tissue.nii.gz", "a.PNG"])
+def test_a_folder_is_not_named_as_an_image(
+    action: SegmentFiles, scans: Path, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(InvalidParameter, match=rf"{name} has the name of a file: name a folder"):
+        run_batch(action, [scans], tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
 def test_formats_and_probabilities(models: Path, scans: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     action = SegmentFiles("tiny-segmentation", models, format="nii.gz", probabilities=True)
