@@ -444,3 +444,10 @@ def test_without_a_seed_the_one_before_is_taken(
         page.locator("#synthesize .blank").click()
     assert answer.value.ok
     page.locator(tile(7)).wait_for()
+
+
+def test_nothing_is_chosen_yet(opened: Callable[..., Page]) -> None:
+    """Buttons that are disabled with the brushes do not say that they are enabled."""
+    page = opened("synthesize")
+    page.locator("#synthesize .sample").first.wait_for()
+    check_accessible(page)
