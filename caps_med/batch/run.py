@@ -102,8 +102,8 @@ def run_batch(
         listener: receives the progress of the batch.
 
     Raises:
-        InvalidParameter: `out` is not empty, is an input or has the name of an image, or an argument
-            is out of its range.
+        InvalidParameter: `out` is not empty, is an input or has the name of an image, or an
+            argument is out of its range.
         InvalidInput: there is no image. Also the errors of `Action.load`.
         MissingExtra: a cluster or store needs packages that are not installed.
         KeyboardInterrupt: Ctrl-C; the finished cases and the tables are kept.
