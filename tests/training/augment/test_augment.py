@@ -548,6 +548,14 @@ def test_a_value_is_not_given_twice(tmp_path: Path) -> None:
     assert str(result.exception).startswith("generator: ")
 
 
+def test_a_seed_below_0_is_refused_with_the_option(tmp_path: Path) -> None:
+    app = typer.Typer()
+    command.register(app)
+    given = ["--data", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--count", "1"]
+    result = CliRunner().invoke(app, [*given, "--seed", "-1"])
+    assert result.exit_code == 2 and "--seed" in result.output
+
+
 def test_epochs_of_a_generator_that_is_given_are_refused(tmp_path: Path) -> None:
     app = typer.Typer()
     command.register(app)

@@ -165,13 +165,17 @@ def test_the_tolerance_of_the_surface_dice(discs: Path, repository: Path, tmp_pa
     assert found["0.5"] < found["None"] < found["8.0"]
 
 
-@pytest.mark.parametrize("tolerance", ["-1", "nan", "inf"])
+@pytest.mark.parametrize(
+    ("tolerance", "told"),
+    [("-1", "greater than or equal to 0"), ("nan", "greater than or equal to 0"),
+     ("inf", "tolerance=inf: must be a distance of at least 0")],
+)  # fmt: skip
 def test_a_tolerance_is_a_distance(
-    tolerance: str, discs: Path, repository: Path, tmp_path: Path
+    tolerance: str, told: str, discs: Path, repository: Path, tmp_path: Path
 ) -> None:
     answer = run("--model", "tiny", "--data", discs, "--out", tmp_path, "--models", repository,
                  "--tolerance", tolerance)  # fmt: skip
-    assert f"tolerance={tolerance}: must be a distance of at least 0" in str(answer.exception)
+    assert told in answer.output + str(answer.exception)
 
 
 @pytest.mark.parametrize(
