@@ -154,17 +154,32 @@ def _pair(first: int, heights: Array) -> str:
     return f"in their order, slices {first + 1} and {first + 2} of {len(heights)}"
 
 
+def orientations_of(planes: Sequence[SlicePlane]) -> Array:
+    """`[planes, 8]`: both axes of each plane, and its spacing."""
+    return np.array([(*plane.across, *plane.down, *plane.spacing) for plane in planes])
+
+
+def oriented_alike(planes: Array, first: Array) -> Array:
+    """Which of the planes agree with one in orientation and pixel spacing.
+
+    Args:
+        planes: `[planes, 8]`, of `orientations_of`.
+        first: `[8]`, one of them.
+    """
+    turned = np.abs(planes[:, :6] - first[:6]).max(axis=1)
+    same: Array = turned <= ORIENTATION_TOLERANCE
+    return same & np.isclose(planes[:, 6:], first[6:]).all(axis=1)
+
+
 def common_normal(planes: Sequence[SlicePlane]) -> Array:
     """The unit vector `[3]` across slices of one orientation and pixel spacing.
 
     Raises:
         InvalidInput: they differ.
     """
-    first = planes[0]
-    for plane in planes:
-        turned = max(abs(plane.across - first.across).max(), abs(plane.down - first.down).max())
-        if turned > ORIENTATION_TOLERANCE or not np.allclose(plane.spacing, first.spacing):
-            raise InvalidInput("DICOM: the slices differ in orientation or pixel spacing")
+    first, oriented = planes[0], orientations_of(planes)
+    if not oriented_alike(oriented, oriented[0]).all():
+        raise InvalidInput("DICOM: the slices differ in orientation or pixel spacing")
     return np.cross(first.across, first.down)
 
 

@@ -57,6 +57,14 @@ _MAX_DEPTH = 24
 #: much at once takes pydicom 7 s and 600 MB, in which an item costs as much as four elements.
 _MAX_ELEMENTS = 2_000_000
 _ITEM_COST = 4
+#: What separates values, and the parts of names. pydicom makes an object of each, which costs about
+#: as much as an element, and without types texts may have any length.
+_SEPARATORS = (b"\\", b"^", b"=")
+_SEPARATED = frozenset((b"", *b"AE AS CS DA DS DT IS LO PN SH TM UC UI UN".split()))
+#: Groups from here on hold contours, doses, overlays: nothing here reads their texts.
+_FIRST_UNREAD_GROUP = 0x3000
+#: Character sets, of which a file may name a few. To look up many takes pydicom their square.
+_CHARACTER_SET, _LONGEST_CHARACTER_SET = (0x0008, 0x0005), 512
 #: pydicom gives a value of unknown type (UN) that of its dictionary if it is shorter than this.
 _LONGEST_RETYPED = 0xFFFF
 # All elements but the pixels may take this much once inflated.
@@ -245,12 +253,7 @@ class _Walk:
         if position + 8 > end:
             raise _cut()
         group, element = struct.unpack_from(f"{self.order}HH", self.data, position)
-        self._left -= _ITEM_COST if (group, element) == _ITEM else 1
-        if self._left < 0:
-            raise InputTooLarge(
-                f"DICOM: the file has more than {_MAX_ELEMENTS} elements (an item counts as "
-                f"{_ITEM_COST}): convert the series to NIfTI with dcm2niix"
-            )
+        self._spend(_ITEM_COST if (group, element) == _ITEM else 1)
         if not (self.explicit if explicit is None else explicit) or group == 0xFFFE:
             (length,) = struct.unpack_from(f"{self.order}I", self.data, position + 4)
             return (group, element), b"", length, position + 8
@@ -293,10 +296,26 @@ class _Walk:
             else:
                 if kind == b"SQ" or _becomes_sequence(tag, kind, length):
                     self._items(value, value + length, depth, open_end=False, explicit=explicit)
+                elif kind in _SEPARATED and tag[0] < _FIRST_UNREAD_GROUP:
+                    self._values(tag, value, value + length)
                 position = value + length
         if open_end:
             raise _cut()
         return position
+
+    def _values(self, tag: tuple[int, int], position: int, end: int) -> None:
+        """Count the values of one element, and the parts of names."""
+        if tag == _CHARACTER_SET and end - position > _LONGEST_CHARACTER_SET:
+            raise InvalidInput("DICOM: Specific Character Set names too many: the file is broken")
+        self._spend(sum(self.data.count(sign, position, end) for sign in _SEPARATORS))
+
+    def _spend(self, cost: int) -> None:
+        self._left -= cost
+        if self._left < 0:
+            raise InputTooLarge(
+                f"DICOM: the file has more than {_MAX_ELEMENTS} elements or values of them "
+                f"(an item counts as {_ITEM_COST}): convert the series to NIfTI with dcm2niix"
+            )
 
     def _items(
         self, position: int, end: int, depth: int, *, open_end: bool, explicit: bool | None

@@ -7,7 +7,7 @@ localizer, holds one volume for each.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 from pydicom.dataset import Dataset
 
-from caps_med.images.codecs.dicom_geometry import ORIENTATION_TOLERANCE, SlicePlane
+from caps_med.errors import InputTooLarge
+from caps_med.images.codecs.dicom_geometry import SlicePlane, orientations_of, oriented_alike
 from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
 
 #: Frames whose places differ by less, in mm and as a share of a pixel, are at one place.
 SAME_PLACE, SHARE_OF_PIXEL = 1e-2, 0.05
+#: To compare all frames with one of each takes half a minute for as many frames as are read.
+_MOST_STACKS = 2000
 #: What may tell volumes apart, in this order: the keyword, and its functional group.
 _KEYS = (
     ("StackID", "FrameContentSequence"),
@@ -121,17 +124,22 @@ def _dimensions(content: Dataset) -> dict[int, tuple[str, ...]]:
 
 
 def stacks_of(planes: Sequence[SlicePlane]) -> list[list[int]]:
-    """Frames grouped by orientation and pixel spacing."""
+    """Frames grouped by orientation and pixel spacing.
+
+    Raises:
+        InputTooLarge: there are more than `_MOST_STACKS` groups.
+    """
+    oriented, left = orientations_of(planes), np.arange(len(planes))
     stacks: list[list[int]] = []
-    for index, plane in enumerate(planes):
-        for stack in stacks:
-            first = planes[stack[0]]
-            turned = max(abs(plane.across - first.across).max(), abs(plane.down - first.down).max())
-            if turned <= ORIENTATION_TOLERANCE and np.allclose(plane.spacing, first.spacing):
-                stack.append(index)
-                break
-        else:
-            stacks.append([index])
+    while left.size:
+        if len(stacks) == _MOST_STACKS:
+            raise InputTooLarge(
+                f"DICOM: more than {_MOST_STACKS} orientations or pixel spacings in a series: "
+                "split it"
+            )
+        alike = oriented_alike(oriented[left], oriented[left[0]])
+        stacks.append(left[alike].tolist())
+        left = left[~alike]
     return stacks
 
 
@@ -201,8 +209,10 @@ def _by_number(
 
 def _times(frames: Sequence[int], places: Mapping[int, int]) -> int:
     """How often each position from the first to the last occurs; 0 if not equally often."""
-    counts = np.trim_zeros(np.bincount([places[index] for index in frames]), "f")
-    return int(counts[0]) if (counts == counts[0]).all() else 0
+    counts = Counter(places[index] for index in frames)
+    gaps = max(counts) - min(counts) + 1 > len(counts)
+    often = set(counts.values())
+    return 0 if gaps or len(often) > 1 else often.pop()
 
 
 def _in_order(value: tuple[str, ...]) -> tuple[tuple[float, str], ...]:

@@ -406,6 +406,36 @@ def test_too_many_items_without_types() -> None:
         read_image(data)
 
 
+def with_text(tag: int, text: bytes) -> bytes:
+    """A slice without types, one of whose elements is this text."""
+    data = encoded(dataset(GREY, **placed(0)), ImplicitVRLittleEndian)
+    head = struct.pack("<HH", tag >> 16, tag & 0xFFFF)
+    at = data.index(head)
+    (length,) = struct.unpack_from("<I", data, at + 4)
+    value = struct.pack("<I", len(text)) + text
+    return data[: at + 4] + value + data[at + 8 + length :]
+
+
+@pytest.mark.parametrize(
+    ("tag", "text"),
+    [(0x0010_0010, b"\\"), (0x0010_0010, b"=^"), (0x0020_000E, b"\\"), (0x0020_0032, b"1\\")],
+)
+def test_too_many_values_of_a_text(tag: int, text: bytes) -> None:
+    """pydicom takes seconds for a megabyte of them."""
+    with pytest.raises(InputTooLarge, match="more than 2000000 elements or values of them"):
+        read_image(with_text(tag, text * 2**21))
+
+
+def test_too_many_character_sets() -> None:
+    data = encoded(dataset(GREY, SpecificCharacterSet="ISO_IR 100"), ImplicitVRLittleEndian)
+    many = b"\\".join([b"ISO_IR 100"] * 60)[:-1] + b" "
+    value = struct.pack("<I", len(many)) + many
+    named = b"\x08\0\5\0" + struct.pack("<I", 10) + b"ISO_IR 100"
+    assert read_image(data).array.shape == (1, 5, 7)
+    with pytest.raises(InvalidInput, match="Specific Character Set names too many"):
+        read_image(data.replace(named, named[:4] + value))
+
+
 def with_length(data: bytes, length: int) -> bytes:
     at = data.rindex(b"\xe0\x7f\x10\0OW") + 8
     return data[:at] + struct.pack("<I", length) + data[at + 4 :]

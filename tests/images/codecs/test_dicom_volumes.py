@@ -21,6 +21,8 @@ from caps_med.errors import (
 )
 from caps_med.images import Limits, count_pictures, encode_image, read_image
 from caps_med.images.codecs import dicom_series
+from caps_med.images.codecs.dicom_geometry import SlicePlane
+from caps_med.images.codecs.dicom_stacks import stacks_of
 from tests.images.dicom_files import (
     IDENTITY,
     PATIENT,
@@ -169,6 +171,16 @@ def test_three_planes_of_a_localizer(tmp_path: Path) -> None:
     with pytest.raises(SeveralVolumes, match="3 volumes of 1 slices each, which differ in orient"):
         read_image(tmp_path)
     assert read_image(tmp_path, index=2).array.min() == 2
+
+
+def test_orientations_are_bounded_and_sorted_at_once() -> None:
+    """Each frame was compared with one of every orientation: 2,000 took half a minute."""
+    axes = np.eye(3)
+    planes = [SlicePlane(axes[2] * n, axes[0], axes[1], (1 + n % 2001, 1), 1) for n in range(4000)]
+    assert stacks_of(planes[:4]) == [[0], [1], [2], [3]]
+    assert stacks_of([*planes[:2000], *planes[2001:]])[-1] == [1999]
+    with pytest.raises(InputTooLarge, match=r"more than 2000 orientations .*: split it"):
+        stacks_of(planes)
 
 
 def test_a_dicom_seg_of_a_chosen_volume_names_its_slices(tmp_path: Path) -> None:
