@@ -225,6 +225,11 @@ def _checked_shape(
     header: FileDataset, layout: layouts.DicomLayout, limits: Limits
 ) -> tuple[int, int, int, int]:
     """(frames, rows, columns, channels), after bounds and lengths are checked."""
+    if layout.floats:
+        raise UnsupportedFormat(
+            "DICOM: pixels that are floating-point numbers (Float Pixel Data) are not read: store "
+            "them as integers with Rescale Slope and Intercept, or as NIfTI"
+        )
     if layout.pixels is None and layout.fragments == 0:
         raise dicom_kinds.NoPixels("DICOM: the file contains no picture (no Pixel Data)")
     layouts.check_syntax(layout)

@@ -49,6 +49,8 @@ _LONG = frozenset(b"OB OD OF OL OV OW SQ SV UC UN UR UT UV".split())  # of 4 byt
 _UNDEFINED = 0xFFFFFFFF
 _TRANSFER_SYNTAX = (0x0002, 0x0010)
 _PIXELS = (0x7FE0, 0x0010)
+#: Float Pixel Data and Double Float Pixel Data, which stand in place of them.
+_FLOAT_PIXELS = ((0x7FE0, 0x0008), (0x7FE0, 0x0009))
 #: Of the file header, and of data sets: little and big endian.
 _FIRST_GROUPS = (b"\2\0", b"\x08\0", b"\0\x08")
 _ITEM, _ITEM_END, _SEQUENCE_END = (0xFFFE, 0xE000), (0xFFFE, 0xE00D), (0xFFFE, 0xE0DD)
@@ -81,6 +83,7 @@ class DicomLayout:
         syntax: the identifier of the transfer syntax.
         pixels: bytes of the native pixel data; None if its frames are compressed.
         fragments: number of pieces of the compressed pixel data.
+        floats: whether there are pixels that are floating-point numbers.
         lengths: positions of sequences without a length, each followed by that length: for
             `with_lengths`.
     """
@@ -88,6 +91,7 @@ class DicomLayout:
     syntax: str
     pixels: int | None
     fragments: int
+    floats: bool = False
     lengths: array[int] = field(default_factory=lambda: array("Q"), repr=False, compare=False)
 
 
@@ -126,7 +130,7 @@ def read_layout(data: bytes, limits: Limits) -> DicomLayout:
         if not syntax.startswith(_UIDS):  # such as GE's, whose elements have no types
             raise UnsupportedFormat(_NOT_READ) from error
         raise
-    layout = DicomLayout(syntax, walk.pixels, walk.fragments)
+    layout = DicomLayout(syntax, walk.pixels, walk.fragments, walk.floats)
     if syntax != _DEFLATED:
         for place, length in zip(*[iter(walk.lengths)] * 2, strict=True):
             layout.lengths.extend((start + place, length))
@@ -242,7 +246,7 @@ class _Walk:
     def __init__(self, data: bytes, explicit: bool, order: str = "<") -> None:
         self.data, self.explicit, self.order = data, explicit, order
         self.pixels: int | None = None
-        self.fragments = 0
+        self.fragments, self.floats = 0, False
         self.lengths = array("Q")
         self._left = _MAX_ELEMENTS
 
@@ -281,6 +285,7 @@ class _Walk:
                 return value
             if tag[0] == 0xFFFE:
                 raise InvalidInput("DICOM: an item lies outside a sequence")
+            self.floats = self.floats or (tag in _FLOAT_PIXELS and depth == 0)
             if tag == _PIXELS and depth == 0:
                 position = self._pixel_data(value, length, end)
             elif length == _UNDEFINED and kind in _ENCAPSULATED:  # such as an icon's pixels

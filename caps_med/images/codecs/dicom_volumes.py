@@ -129,10 +129,8 @@ def _pictures(files: list[Frames], limits: Limits, index: int | None) -> Medical
     single = count == 1 or index is not None
     stacked = len(files) == 1 and files[0].shape[3] == 1 and not files[0].timed
     if not single and not stacked:
-        timed = any(file.timed for file in files)
-        what = "that follow each other in time" if timed else "without a position, or in colour"
         raise SeveralVolumes(
-            f"DICOM: several pictures {what}, not a volume: {choose_one(count, 'picture')}", count
+            f"DICOM: {_no_volume(files, count)}{choose_one(count, 'picture')}", count
         )
     wanted = [_checked(index, count, "picture")] if single else list(range(count))
     frames, notes = _decoded(files, wanted, limits)
@@ -147,6 +145,23 @@ def _pictures(files: list[Frames], limits: Limits, index: int | None) -> Medical
         smallest_integers(volume)[None], STACK_AFFINE, "nifti", warnings=notes, patient=patient,
         series=series,
     )  # fmt: skip
+
+
+def _no_volume(files: Sequence[Frames], count: int) -> str:
+    """Why several pictures are not a volume."""
+    if any(file.timed for file in files):
+        return "several pictures that follow each other in time, not a volume: "
+    if any(file.shape[3] > 1 for file in files):
+        return "several pictures, of which some are in colour, not a volume"
+    bare = [file for file in files if not file.planes]
+    if len(bare) == len(files):
+        return "several pictures without a position, not a volume: "
+    name = f" ({bare[0].name})" if len(bare) == 1 and bare[0].name else ""
+    missing = sum(file.shape[0] for file in bare)
+    return (
+        f"{missing} of {count} slices{name} without position, orientation or pixel spacing, so "
+        "that they are no volume: add what is missing, leave such slices out, or "
+    )
 
 
 def _decoded(

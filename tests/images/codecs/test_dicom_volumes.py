@@ -183,6 +183,29 @@ def test_orientations_are_bounded_and_sorted_at_once() -> None:
         stacks_of(planes)
 
 
+def test_a_slice_without_its_position_is_named(tmp_path: Path) -> None:
+    for number in range(3):
+        place = {**placed(number), "ImagePositionPatient": None} if number == 1 else placed(number)
+        made = dataset(np.zeros((2, 2), "u2"), SOPInstanceUID=f"{SERIES}.{number}", **place)
+        (tmp_path / f"{number}.dcm").write_bytes(encoded(made))
+    told = r"1 of 3 slices \(1\.dcm\) without position, .*: add what is missing, .* choose one pic"
+    with pytest.raises(SeveralVolumes, match=told):
+        read_image(tmp_path)
+    assert read_image(tmp_path, index=1).array.shape == (1, 2, 2)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("Float", "f4"), ("DoubleFloat", "f8")])
+def test_pixels_that_are_floats_are_told_as_such(tmp_path: Path, name: str, dtype: str) -> None:
+    """Such a slice was taken for a report and left out of its series."""
+    made = dataset(np.zeros((2, 2), "u2"), **placed(0))
+    (tmp_path / "1.dcm").write_bytes(encoded(made))
+    del made.PixelData
+    setattr(made, f"{name}PixelData", np.zeros((2, 2), dtype).tobytes())
+    (tmp_path / "2.dcm").write_bytes(encoded(made))
+    with pytest.raises(UnsupportedFormat, match=r"2.dcm: DICOM: .*\(Float Pixel Data\) .* store"):
+        read_image(tmp_path)
+
+
 def test_a_dicom_seg_of_a_chosen_volume_names_its_slices(tmp_path: Path) -> None:
     for number, z in enumerate([z for z in HEIGHTS for _ in range(2)], start=1):
         more: dict[str, Any] = {"EchoTime": 5 + number % 2, "InstanceNumber": number}
