@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from caps_med.arguments import check_positive
 from caps_med.bundles import Bundle, BundleMetadata, ModelRepository
 from caps_med.bundles.metadata import Refinement
 from caps_med.bundles.tasks import Task
@@ -345,7 +346,11 @@ class Model:
         """Synthesize `count` images from one label map, with the seeds `seed`, `seed + 1`, ...
 
         Arguments and errors are those of `synthesize`.
+
+        Raises:
+            InvalidParameter: `count` is not a whole number from 1.
         """
+        check_positive(count=count)
         synthesizer = self.synthesizer  # before a message about the labels of another task's image
         first = known_seed(seed)
         read = self.read(labels, "labels")

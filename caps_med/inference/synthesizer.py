@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from caps_med.arguments import check_positive
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference.applied import AppliedNetwork
@@ -110,10 +111,11 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         """Noise vectors at evenly spaced positions from one seed's to another's.
 
         Raises:
-            InvalidParameter: fewer than two steps, or a seed is out of range.
+            InvalidParameter: fewer than two steps, or not whole ones, or a seed is out of range.
         """
         if steps < 2:
             raise InvalidParameter(f"steps={steps}: must be at least 2, for the two seeds")
+        check_positive(steps=steps)
         seed, to_seed = known_seed(seed), known_seed(to_seed, "to_seed")
         start, end = self.noise(seed), self.noise(to_seed)
         path = []

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from caps_med.arguments import check_choice
 from caps_med.errors import InvalidParameter
 from caps_med.layers.ordered import Ordered
-from caps_med.layers.spatial import conv_type
+from caps_med.layers.spatial import check_maps, conv_type
 from caps_med.routing import EMCapsules, EMRouting, route_em
 
 #: How a pose is transformed: as a matrix 4 x 4 by one of its size, or as a vector of 16 numbers.
@@ -62,7 +62,8 @@ class PrimaryMatrixCapsules(nn.Module):
         nn.init.constant_(self.conv.get_parameter("bias"), 0)
 
     def forward(self, maps: Tensor) -> PoseMatrices:
-        """See the class."""
+        """See the class; raises `InvalidParameter` for maps of the wrong shape."""
+        check_maps(maps, self.conv)
         poses, logits = self.conv(maps).split([self.out_types * ATOMS, self.out_types], 1)
         return PoseMatrices(poses.unflatten(1, (self.out_types, ATOMS)), logits.sigmoid())
 

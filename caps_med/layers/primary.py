@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from caps_med.layers.initialization import initialize
-from caps_med.layers.spatial import conv_type
+from caps_med.layers.spatial import check_maps, conv_type
 from caps_med.routing import squash
 
 
@@ -43,6 +43,7 @@ class PrimaryCapsules(nn.Module):
         initialize(self.conv)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """See the class."""
+        """See the class; raises `InvalidParameter` for maps of the wrong shape."""
+        check_maps(maps, self.conv)
         capsules: Tensor = self.conv(maps)
         return squash(capsules.unflatten(1, (self.out_types, self.out_atoms)))

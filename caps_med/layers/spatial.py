@@ -62,6 +62,20 @@ def _over_axes(types: Mapping[int, C], spatial_dims: int) -> C:
     return types[spatial_dims]
 
 
+def check_maps(maps: Tensor, convolution: nn.Conv2d | nn.Conv3d) -> None:
+    """Reject feature maps that are not `[B, C, *S]` with the channels and axes of a convolution.
+
+    Raises:
+        InvalidParameter: names the shape that is needed.
+    """
+    channels, axes = convolution.in_channels, len(convolution.kernel_size)
+    if maps.ndim != axes + 2 or maps.shape[1] != channels:
+        sizes = ", ".join("DHW"[-axes:])
+        raise InvalidParameter(
+            f"maps have shape {tuple(maps.shape)}: [B, {channels}, {sizes}] is needed"
+        )
+
+
 class _Pointwise(_ConvNd):
     """A convolution with kernel 1; without gradients, oneDNN computes it on CPUs."""
 

@@ -55,8 +55,12 @@ def test_the_ends_are_the_seeds_images(models: Path, labels: MedicalImage) -> No
     picture = strip(images, "axial")
     assert picture.array.shape == (1, 21, 150)
     assert np.array_equal(picture.array[..., :30], to_uint8(images[0].array))
-    with pytest.raises(InvalidParameter, match="steps=1"):
-        model.interpolate(labels, 3, 11, 1)
+    for steps in (1, 2.5):
+        with pytest.raises(InvalidParameter, match=f"steps={steps}: must be"):
+            model.interpolate(labels, 3, 11, steps)  # type: ignore[arg-type]
+    for count in (-1, 1.5):
+        with pytest.raises(InvalidParameter, match=f"count={count}: must be"):
+            model.synthesize_many(labels, 3, count)  # type: ignore[arg-type]
 
 
 def test_features_are_saved_where_files_can_be(tmp_path: Path) -> None:
