@@ -42,8 +42,10 @@ def remove_left(home: Path, age: float = ABANDONED) -> None:
 
 
 def copy_writable(source: Path, target: Path) -> None:
-    """Copy a folder; the owner can change the copy even if the source is write-protected."""
-    shutil.copytree(source, target)
+    """Copy a folder without links that lead nowhere; the owner can change the copy even if the
+    source is write-protected.
+    """
+    shutil.copytree(source, target, ignore_dangling_symlinks=True)
     make_writable(target)
 
 

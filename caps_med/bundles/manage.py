@@ -83,7 +83,7 @@ def rename_model(repository: ModelRepository, name: str, new: str) -> list[Bundl
     Raises:
         ModelNotFound: there is no such model.
         InvalidParameter: it is built in or a single version, or the new name is invalid or exists.
-        InvalidBundle: the metadata of a version is damaged.
+        InvalidBundle: the metadata of a version are damaged; nothing is renamed.
     """
     if "@" in name:
         raise InvalidParameter(
@@ -91,8 +91,6 @@ def rename_model(repository: ModelRepository, name: str, new: str) -> list[Bundl
             "version"
         )
     versions = _own(_versions(repository, name))
-    for bundle in versions:
-        bundle.metadata  # noqa: B018 - which is rewritten: reading it is the check
     _check_new(repository, new)
     with _new_home(repository, new) as home:
         for bundle in versions:
@@ -150,6 +148,7 @@ def _new_home(repository: ModelRepository, name: str) -> Iterator[Path]:
 
 def _copy(bundle: Bundle, home: Path, name: str, version: int) -> None:
     """Copy a bundle's files to ``home/version``, with the new name in its texts."""
+    bundle.metadata  # noqa: B018 - which is rewritten: reading it is the check
     target = home / str(version)
     copy_writable(bundle.path, target)
     path = target / "configs" / "metadata.json"
@@ -157,7 +156,6 @@ def _copy(bundle: Bundle, home: Path, name: str, version: int) -> None:
     metadata |= {"name": name, "version": f"{version}.0.0"}
     path.write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
     readme = target / "docs" / "README.md"
-    if readme.is_file():
-        text = readme.read_text(encoding="utf-8")
-        old = f"# {bundle.name} {bundle.version}\n"
-        readme.write_text(text.replace(old, f"# {name} {version}\n", 1), encoding="utf-8")
+    if readme.is_file():  # which may have been edited in any encoding
+        old, new = f"# {bundle.name} {bundle.version}\n", f"# {name} {version}\n"
+        readme.write_bytes(readme.read_bytes().replace(old.encode(), new.encode(), 1))

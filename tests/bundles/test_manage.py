@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,10 +116,10 @@ def test_a_version_that_is_written_meanwhile_stays(
     remove_versions(versions)
     assert repository.versions("mine") == [3]
 
-    def written_meanwhile(source: Path, target: Path) -> Path:
+    def written_meanwhile(source: Path, target: Path, **options: Any) -> Path:  # noqa: ANN401
         monkeypatch.undo()
         write_tiny(repository.root, "mine", tiny_card("segmentation"))
-        return shutil.copytree(source, target)
+        return shutil.copytree(source, target, **options)
 
     monkeypatch.setattr(shutil, "copytree", written_meanwhile)
     rename_model(repository, "mine", "yours")
@@ -140,11 +141,29 @@ def test_a_model_of_candidates_alone_is_renamed_and_removed(repository: ModelRep
         rename_model(repository, "yours", "mine")
 
 
-def test_a_damaged_model_is_not_renamed(repository: ModelRepository) -> None:
-    (repository.find("mine@2").path / "configs" / "metadata.json").write_text("{")
-    with pytest.raises(InvalidBundle, match=r"mine@2: metadata\.json: Invalid JSON"):
-        rename_model(repository, "mine", "yours")
-    assert repository.versions("mine") == [1, 2] and hidden(repository) == []
+def test_models_with_files_of_other_programs_are_copied_and_renamed(
+    repository: ModelRepository,
+) -> None:
+    """A card in another encoding, and a link whose file was deleted."""
+    model = repository.find("mine")
+    title = f"# mine {model.version}\n".encode()
+    (model.path / "docs" / "README.md").write_bytes(title + b"f\xfcr alle")
+    (model.path / "notes").symlink_to(repository.root / "gone")
+    copied = copy_model(repository, "mine", "copied")
+    assert (copied.path / "docs" / "README.md").read_bytes() == b"# copied 1\nf\xfcr alle"
+    assert not (copied.path / "notes").is_symlink()
+    assert rename_model(repository, "mine", "renamed")[-1].version == model.version
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xe4", b"[" * 100_000])
+def test_damaged_metadata_are_told_and_nothing_is_renamed(
+    repository: ModelRepository, content: bytes
+) -> None:
+    (repository.find("mine").path / "configs" / "metadata.json").write_bytes(content)
+    with pytest.raises(InvalidBundle, match=r"mine@2: metadata\.json"):
+        rename_model(repository, "mine", "renamed")
+    assert repository.versions("mine") == [1, 2]
+    assert not hidden(repository)
 
 
 def test_one_version_cannot_be_renamed(repository: ModelRepository) -> None:
