@@ -60,7 +60,7 @@ def _canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     dense = sorted({found for name in tensors if (found := _dense(name))}, key=_number)
     renamed = {}
     for name, tensor in tensors.items():
-        layer, *_, parameter = name.split("/")
+        layer, *_, parameter = name.split("/") if "/" in name else ("", name)
         if layer == _DECODER and (found := _dense(name)):
             layer = f"{_DECODER}/{dense.index(found) + 1}"
         known = layer.split("/")[0] in (_CONV, _PRIMARY, _CLASS, _DECODER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -131,6 +132,13 @@ def test_each_class_has_a_name_of_its_own(file: Path, tmp_path: Path, names: str
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code and "a name of its own" in str(result.exception or result.output)
     assert not (tmp_path / "d").exists()
+
+
+def test_a_file_whose_tensors_lie_at_its_top_is_another_project(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["conv1"] = np.zeros(3, np.float32)
+    with pytest.raises(InvalidInput, match=r"none of its tensors.*conv1 \[3\]"):
+        read_capsnet(tmp_path / "other.h5")
 
 
 def test_other_files_are_refused(weights: Weights, segcaps_file: Path, tmp_path: Path) -> None:
