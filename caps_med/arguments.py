@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +21,30 @@ def as_list(paths: str | Path | Sequence[P]) -> Sequence[str | Path | P]:
     return [paths] if isinstance(paths, str | Path) else paths
 
 
+def whole_number(name: str, value: int) -> int:
+    """A whole number of any type, such as NumPy's, as Python's.
+
+    Raises:
+        InvalidParameter: it is not whole; the message calls it `name`.
+    """
+    try:
+        return int(operator.index(value))  # of a bool, which as an index is a mask
+    except TypeError:
+        raise InvalidParameter(f"{name}={value!r}: must be a whole number") from None
+
+
+def checked_index(name: str, value: int, count: int) -> int:
+    """The index of one of `count` things, counted from 0, as Python's integer.
+
+    Raises:
+        InvalidParameter: it is not whole, or there is no such thing; the message calls it `name`.
+    """
+    index = whole_number(name, value)
+    if not 0 <= index < count:
+        raise InvalidParameter(f"{name}={index}: must be from 0 to {count - 1}")
+    return index
+
+
 def check_positive(**arguments: int) -> None:
     """Reject numbers below 1, and those that are not whole.
 
@@ -27,9 +52,7 @@ def check_positive(**arguments: int) -> None:
         InvalidParameter: names the first such argument.
     """
     for name, value in arguments.items():
-        if not hasattr(value, "__index__"):
-            raise InvalidParameter(f"{name}={value!r}: must be a whole number")
-        if value < 1:
+        if whole_number(name, value) < 1:
             raise InvalidParameter(f"{name}={value}: must be at least 1")
 
 

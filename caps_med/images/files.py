@@ -13,6 +13,7 @@ from typing import TypeAlias, get_args
 
 import numpy as np
 
+from caps_med.arguments import whole_number
 from caps_med.drafts import check_place, write_whole
 from caps_med.errors import InvalidInput, InvalidParameter, NotFinite, UnsupportedFormat
 from caps_med.images.channels import chosen_volume, stack_channels
@@ -81,11 +82,12 @@ def read_image(
             the images of a list lie on different grids.
         SeveralSeries, SeveralVolumes: there are several, and none was chosen; the message lists
             them.
-        InvalidParameter: `kind` is neither "image" nor "labels".
+        InvalidParameter: `kind` is neither "image" nor "labels", or `index` is not whole.
     """
     if kind not in get_args(Kind):
         raise InvalidParameter(f"kind={kind!r}: must be {' or '.join(map(repr, get_args(Kind)))}")
-    image = _read(source, kind, limits, index, series)
+    number = None if index is None else whole_number("index", index)
+    image = _read(source, kind, limits, number, series)
     _check_numbers(image)
     return as_labels(image) if kind == "labels" else image
 

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, TypeVar, get_args
 import numpy as np
 from numpy.typing import DTypeLike
 
+from caps_med.arguments import checked_index
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images.image import Array, MedicalImage
 
@@ -166,11 +167,7 @@ def chosen_slice(count: int, index: int | None) -> int:
     """
     if index is None:
         return count // 2
-    if not hasattr(index, "__index__"):
-        raise InvalidParameter(f"slice={index!r}: must be a whole number")
-    if not 0 <= index < count:
-        raise InvalidParameter(f"slice={index}: must be from 0 to {count - 1}")
-    return index
+    return checked_index("slice", index, count)
 
 
 def slice_count(image: MedicalImage, plane: Plane = "axial") -> int:

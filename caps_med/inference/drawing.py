@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from caps_med.arguments import checked_index
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference.passes import device_of
@@ -64,8 +65,7 @@ def draw(
             beyond `MAX_ATOM`.
     """
     check_decoder(network, provenance)
-    if not 0 <= capsule < network.out_channels:
-        raise InvalidParameter(f"capsule={capsule}: must be from 0 to {network.out_channels - 1}")
+    capsule = checked_index("capsule", capsule, network.out_channels)
     if not 1 <= len(poses) <= MAX_POSES:
         raise InvalidParameter(f"{len(poses)} poses: must be 1 to {MAX_POSES}")
     atoms = network.layers[-1].atoms

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from caps_med.arguments import checked_index
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.applied import Shown
@@ -168,9 +169,8 @@ class Manipulator:
                 delta that is not finite, or beyond `MAX_DELTA`.
         """
         types, atoms = self._capsules.shape[1:3]
-        capsule = self.chosen(capsule)
-        _check_index("capsule", capsule, types)
-        _check_index("atom", atom, atoms)
+        capsule = checked_index("capsule", self.chosen(capsule), types)
+        atom = checked_index("atom", atom, atoms)
         if not 1 <= len(deltas) <= MAX_DELTAS:
             raise InvalidParameter(f"{len(deltas)} deltas: must be 1 to {MAX_DELTAS}")
         if not all(abs(delta) <= MAX_DELTA for delta in deltas):
@@ -258,8 +258,3 @@ def capsule_of(label: str, labels: Mapping[int, str]) -> int:
     known = ", ".join(f"{number} {name}" for number, name in labels.items())
     what = "is the name or id of several" if meant else "is not one"
     raise InvalidParameter(f"label {label!r} {what} of the model's class capsules: {known}")
-
-
-def _check_index(name: str, index: int, count: int) -> None:
-    if not 0 <= index < count:
-        raise InvalidParameter(f"{name}={index}: must be from 0 to {count - 1}")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from caps_med.arguments import whole_number
 from caps_med.errors import InvalidParameter
 from caps_med.inference.features import Features
 from caps_med.inference.hooks import of_this_thread
@@ -93,6 +94,7 @@ class InputRecorder:
         """
         info, capsules = self._infos[self.layer], features.layers[self.layer]
         rows, columns = features.size
+        row, column = whole_number("row", row), whole_number("column", column)
         if not (0 <= row < rows and 0 <= column < columns):
             raise InvalidParameter(
                 f"row={row}, column={column}: must be 0 to {rows - 1} and 0 to {columns - 1} in "
