@@ -148,11 +148,11 @@ def _pictures(files: list[Frames], limits: Limits, index: int | None) -> Medical
 
 
 def _no_volume(files: Sequence[Frames], count: int) -> str:
-    """Why several pictures are not a volume."""
+    """Why several pictures are not a volume, as the beginning of what can be done."""
     if any(file.timed for file in files):
         return "several pictures that follow each other in time, not a volume: "
     if any(file.shape[3] > 1 for file in files):
-        return "several pictures, of which some are in colour, not a volume"
+        return "several pictures, of which some are in colour, not a volume: "
     bare = [file for file in files if not file.planes]
     if len(bare) == len(files):
         return "several pictures without a position, not a volume: "

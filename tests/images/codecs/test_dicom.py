@@ -252,6 +252,10 @@ def test_pictures_that_are_no_volume(tmp_path: Path) -> None:
     with pytest.raises(SeveralVolumes, match=r"several pictures without a pos.* of 0 to 1 with"):
         read_image(tmp_path)
     assert read_image(tmp_path, index=1).array.shape == (1, 5, 7)
+    colours = np.zeros((5, 7, 3), np.uint8)
+    (tmp_path / "2").write_bytes(encoded(dataset(colours)))
+    with pytest.raises(SeveralVolumes, match="are in colour, not a volume: choose one picture"):
+        read_image(tmp_path)
 
 
 def test_frames_of_one_file_are_a_volume() -> None:
