@@ -23,7 +23,7 @@ require_extra("client", "caps_med.client")
 import httpx  # noqa: E402
 
 from caps_med.client_paths import route  # noqa: E402
-from caps_med.client_projects import Projects  # noqa: E402
+from caps_med.client_projects import Projects, texts  # noqa: E402
 from caps_med.client_repeats import Repeats, retry_after  # noqa: E402
 
 #: A file: its path or its bytes.
@@ -202,7 +202,7 @@ class Client:
         """
         given = {"image": image, "labels": labels}
         parts = {name: content for name, content in given.items() if content is not None}
-        return self._infer(model, "features", parts, _texts(form), format)
+        return self._infer(model, "features", parts, texts(form), format)
 
     def classify(
         self,
@@ -238,7 +238,7 @@ class Client:
         Raises:
             ServiceError: the service refused the request.
         """
-        return self._infer(model, "manipulate", {"image": image}, _texts(form), format)
+        return self._infer(model, "manipulate", {"image": image}, texts(form), format)
 
     def train(
         self,
@@ -267,7 +267,7 @@ class Client:
             ValueError: `token` cannot be used in a header.
         """
         named = {"Idempotency-Key": _in_header("token", token)} if token else _named({})
-        form = {"task": task, "name": name, **_texts(options)}
+        form = {"task": task, "name": name, **texts(options)}
         if data is not None:
             form["data"] = data
         parts = {} if archive is None else {"archive": archive}
@@ -462,11 +462,6 @@ def _in_header(argument: str, text: str) -> str:
             "line break or a letter with an accent"
         )
     return text
-
-
-def _texts(form: Mapping[str, str | float | None]) -> dict[str, str]:
-    """The fields of a form, without those that are None."""
-    return {name: str(value) for name, value in form.items() if value is not None}
 
 
 def _named(headers: Mapping[str, str]) -> dict[str, str]:

@@ -243,8 +243,7 @@ class Projects:
         Args:
             options: epochs, steps, batch_size, crop, learning_rate; None is the default.
         """
-        form = {name: str(value) for name, value in _given(**options).items()}
-        return self._document("POST", route("projects", project, "learn"), data=form)
+        return self._document("POST", route("projects", project, "learn"), data=texts(options))
 
     def rounds(self, project: str) -> list[dict[str, Any]]:
         """The rounds with their scores, the oldest first."""
@@ -354,6 +353,11 @@ def _content(files: Sequence[Place]) -> bytes:
         for file in files:
             archive.writestr(file.name, file.read_bytes())
     return content.getvalue()
+
+
+def texts(form: Mapping[str, str | float | None]) -> dict[str, str]:
+    """The fields of a form, without those that are None."""
+    return {name: str(value) for name, value in _given(**form).items()}
 
 
 def _given(**parameters: str | float | Sequence[str] | None) -> dict[str, Any]:

@@ -31,8 +31,10 @@ LOCK = "CAPS_MED_JOB_LOCK"
 BUSY = 75
 #: Seconds that it waits for the lock, which the server may still hold after the upload.
 PATIENCE = 10.0
-#: Seconds between two looks for `JobFiles.stop`.
+#: Seconds between two looks for `JobFiles.stop`: a shared disk tells nobody what others write.
 TOLD_PAUSE = 1.0
+#: Seconds from then on in which it may end by itself before it is killed.
+TOLD_GRACE = 10.0
 
 
 def main(folder: Path) -> int:
@@ -82,7 +84,7 @@ def end_when_told(files: JobFiles) -> None:
         while not files.stop.exists():
             time.sleep(TOLD_PAUSE)
         os.killpg(0, signal.SIGTERM)
-        time.sleep(PATIENCE)
+        time.sleep(TOLD_GRACE)
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

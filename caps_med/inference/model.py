@@ -632,9 +632,9 @@ def known_device(device: str | int | torch.device | None = None) -> torch.device
     Raises:
         InvalidParameter: there is no such device.
     """
-    given = device is not None and device != ""
+    given = device not in (None, "")
     named = device if given else os.environ.get("CAPS_MED_DEVICE")
-    if named is None or named == "":
+    if named in (None, ""):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.empty(0, device=named)

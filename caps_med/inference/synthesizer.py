@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from caps_med.arguments import check_positive
+from caps_med.arguments import whole_number
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference.applied import AppliedNetwork
@@ -113,9 +113,8 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         Raises:
             InvalidParameter: fewer than two steps, or not whole ones, or a seed is out of range.
         """
-        if steps < 2:
+        if whole_number("steps", steps) < 2:
             raise InvalidParameter(f"steps={steps}: must be at least 2, for the two seeds")
-        check_positive(steps=steps)
         seed, to_seed = known_seed(seed), known_seed(to_seed, "to_seed")
         start, end = self.noise(seed), self.noise(to_seed)
         path = []
