@@ -43,6 +43,7 @@ NETWORKS = {
     "BasicUNet": _UNET,
     "BasicUNet 1e-3": ("--network", "unet", "--learning-rate", "0.001"),
     "BasicUNet 4e-3": ("--network", "unet", "--learning-rate", "0.004"),
+    "BasicUNet 8e-3": ("--network", "unet", "--learning-rate", "0.008"),
     "BasicUNet float32": (*_UNET, *_FORMER),
     "ConvCaps 625 steps": ("--epochs", "25", "--steps", "25"),
     "ConvCaps slices 625 steps": ("--dims", "2.5d", "--epochs", "25", "--steps", "25"),
