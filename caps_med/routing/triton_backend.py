@@ -7,11 +7,13 @@ of the votes once. Sizes that are not powers of two are padded with votes of zer
 type adds nothing to a sum, and takes no share of a softmax.
 
 Votes are ``[AL, TL, BLOCK, T, PI, VECTORS, V]``: atoms ``(vector * AL + lane) * V + v`` of output
-types ``t * TL + lane`` and `PI` input types. Triton (3.6) lets each thread read the last axis at
-once, and spreads the others over the threads from the first one on. The first three axes thus lie
-side by side in the lanes of a warp, and the rest in one thread, which sums over them without
-communication. The result does not depend on this. Capsules are ``[AL, TL, BLOCK, T, VECTORS, V]``,
-logits and couplings ``[TL, BLOCK, T, PI]``, one number per capsule is ``[TL, BLOCK, T]``.
+types ``t * TL + lane`` and `PI` input types. Triton lets each thread read the last axis at once,
+and up to 3.6 spreads the others over the threads from the first one on. The first three axes thus
+lie side by side in the lanes of a warp, and the rest in one thread, which sums over them without
+communication. Capsules are ``[AL, TL, BLOCK, T, VECTORS, V]``, logits and couplings ``[TL, BLOCK,
+T, PI]``, one number per capsule is ``[TL, BLOCK, T]``. From 3.7 on Triton spreads axes from the
+last one on: all arrays then have their axes in reverse (`FORWARD_AXES`), and axes below are
+numbered as written here. The result does not depend on this.
 
 bfloat16 and float16 votes are read and written as such; the arithmetic is float32. `route_triton`
 leaves float64 to the eager backend.
@@ -44,6 +46,8 @@ ATOM_LANES = 2
 #: Warps of a program, if there are `PROGRAMS` of them even so.
 PROGRAM_WARPS, PROGRAMS = 4, 1024
 _WARP, _MOST_LANES, _VECTOR_BYTES = 32, 512, 16
+#: Whether arrays have their axes in the order of the module's description, or in reverse.
+FORWARD_AXES = tl.constexpr(tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7))
 
 
 def route_triton(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
@@ -129,11 +133,27 @@ def tile(
 
 
 @triton.jit
+def _insert(x, axis: tl.constexpr):
+    """A further axis of length one, which becomes number `axis`."""
+    return tl.expand_dims(x, axis if FORWARD_AXES else len(x.shape) - axis)
+
+
+@triton.jit
+def _sum_over(x, axis: tl.constexpr):
+    return tl.sum(x, axis if FORWARD_AXES else len(x.shape) - 1 - axis)
+
+
+@triton.jit
+def _max_over(x, axis: tl.constexpr):
+    return tl.max(x, axis if FORWARD_AXES else len(x.shape) - 1 - axis)
+
+
+@triton.jit
 def _along(x, axis: tl.constexpr, rank: tl.constexpr):
     """Numbers ``[n]`` along one of `rank` axes."""
     for k in tl.static_range(rank):
         if k != axis:
-            x = tl.expand_dims(x, k)
+            x = _insert(x, k)
     return x
 
 
@@ -157,7 +177,7 @@ def _where(
         there &= j < J
     if VECTORS * AL * V > A:
         there &= a < A
-    votes_there = there[:, :, :, :, None, :, :]
+    votes_there = _by_input(there)
     if PI > I:
         votes_there &= i < I
     return i, n, j, a, there, votes_there
@@ -175,35 +195,35 @@ def _read_bias(bias_at, j, n, a, there, A: tl.constexpr, BIASED: tl.constexpr):
 @triton.jit
 def _over_atoms(x):
     """Sums ``[TL, BLOCK, T]`` over the atoms of capsules."""
-    return tl.sum(tl.sum(tl.sum(x, 5), 4), 0)
+    return _sum_over(_sum_over(_sum_over(x, 5), 4), 0)
 
 
 @triton.jit
 def _competing(x, OUTPUTS: tl.constexpr):
     """Sums over the axis of the competition, of arrays shaped like logits and couplings."""
     if OUTPUTS:
-        total = tl.sum(tl.sum(x, 2), 0)[None, :, None, :]
+        total = _insert(_insert(_sum_over(_sum_over(x, 2), 0), 0), 2)
     else:
-        total = tl.sum(x, 3)[:, :, :, None]
+        total = _insert(_sum_over(x, 3), 3)
     return total
 
 
 @triton.jit
 def _by_vote(x):
     """Couplings, expanded to votes."""
-    return x[None, :, :, :, :, None, None]
+    return _insert(_insert(_insert(x, 0), 5), 6)
 
 
 @triton.jit
 def _by_input(x):
     """Capsules, expanded to votes."""
-    return x[:, :, :, :, None, :, :]
+    return _insert(x, 4)
 
 
 @triton.jit
 def _by_atom(x):
     """One number per capsule, expanded to its atoms."""
-    return x[None, :, :, :, None, None]
+    return _insert(_insert(_insert(x, 0), 4), 5)
 
 
 @triton.jit
@@ -216,11 +236,11 @@ def _couplings(
         if T * TL > J:
             j = _along(tl.arange(0, T), 2, 4) * TL + _along(tl.arange(0, TL), 0, 4)
             logits = tl.where(j < J, logits, -float("inf"))
-        largest = tl.max(tl.max(logits, 2), 0)[None, :, None, :]
+        largest = _insert(_insert(_max_over(_max_over(logits, 2), 0), 0), 2)
     else:
         if PI > I:
             logits = tl.where(_along(tl.arange(0, PI), 3, 4) < I, logits, -float("inf"))
-        largest = tl.max(logits, 3)[:, :, :, None]
+        largest = _insert(_max_over(logits, 3), 3)
     powers = tl.exp(logits - largest)
     return powers * (1 / _competing(powers, OUTPUTS))
 
@@ -248,12 +268,12 @@ def _squash_backward(total, grad):
 
 @triton.jit
 def _sum(votes, couplings, bias):
-    return tl.sum(votes * _by_vote(couplings), 4) + bias
+    return _sum_over(votes * _by_vote(couplings), 4) + bias
 
 
 @triton.jit
 def _agree(votes, total):
-    return tl.sum(tl.sum(tl.sum(votes * _by_input(total), 6), 5), 0)
+    return _sum_over(_sum_over(_sum_over(votes * _by_input(total), 6), 5), 0)
 
 
 @triton.jit
@@ -288,7 +308,7 @@ def _forward(
     votes = tl.load(votes_at + where, votes_there, 0.0).to(tl.float32)
     bias = _read_bias(bias_at, j, n, a, there, A, BIASED)
 
-    total = tl.sum(votes, 4) * (1 / (J if OUTPUTS else I)) + bias
+    total = _sum_over(votes, 4) * (1 / (J if OUTPUTS else I)) + bias
     if ITERATIONS > 1:
         _, total = _total(votes, bias, total, ITERATIONS - 1, I, J, PI, T, TL, OUTPUTS)
     target = out_at + b * ob + j * oj + n * on + a * oa
@@ -311,7 +331,7 @@ def _backward(
     above = tl.load(above_at + b * ab + j * aj + n * an + a * aa, there, 0.0).to(tl.float32)
 
     share: tl.constexpr = 1 / (J if OUTPUTS else I)
-    first = tl.sum(votes, 4) * share + bias
+    first = _sum_over(votes, 4) * share + bias
     if ITERATIONS == 1:
         sums = _squash_backward(first, above)
         grad_votes = _by_input(sums) * share
@@ -338,5 +358,6 @@ def _backward(
     tl.store(grad_at + where, grad_votes.to(grad_at.dtype.element_ty), votes_there)
     if BIASED:  # what all positions of the program add
         part = (b * tl.num_programs(0) + tl.program_id(0)) * J * A
-        at, of_atom = tl.max(j, 2), tl.max(a, 2)
-        tl.store(sums_at + part + at * A + of_atom, tl.sum(sums, 2), (at < J) & (of_atom < A))
+        at, of_atom = _max_over(j, 2), _max_over(a, 2)
+        real = (at < J) & (of_atom < A)
+        tl.store(sums_at + part + at * A + of_atom, _sum_over(sums, 2), real)

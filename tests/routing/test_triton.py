@@ -120,6 +120,17 @@ def check_all() -> None:
         check(case, "cpu")
     check_bfloat16(CASES[0], "cpu")
     check_far("cpu")
+    check_axes_in_reverse()
+
+
+def check_axes_in_reverse() -> None:
+    """Kernels in the order of axes that other versions of Triton need."""
+    from caps_med.routing import triton_backend as backend
+
+    backend.FORWARD_AXES = not backend.FORWARD_AXES
+    for case in CASES[:2]:
+        print("axes in reverse", case)
+        check(case, "cpu")
 
 
 @needs_triton
