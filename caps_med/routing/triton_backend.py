@@ -21,7 +21,7 @@ leaves float64 to the eager backend.
 
 # Kernels are written in Triton's language, which has no Python types.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-# ruff: noqa: ANN001, ANN202, SIM108
+# ruff: noqa: ANN001, ANN202
 
 from __future__ import annotations
 
