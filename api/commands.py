@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,6 +85,10 @@ def serve(
     To change a running service, give the command again with other options: the replicas are
     updated one by one while the others keep answering.
     """
+    if sys.platform == "win32":
+        raise InvalidParameter(
+            "serve: needs Linux or macOS; on Windows run it in WSL 2 or in a container"
+        )
     from api.server import configured, run
     from api.startup import prepared, read_settings
 

@@ -11,9 +11,9 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.bounds import BodyBounds
-from api.budget.memory import available_memory
 from caps_med.archives import ArchiveBounds, ArchiveName, ArchiveSettings
 from caps_med.images import Limits
+from caps_med.memory import memory_limit
 
 MIB = 2**20
 #: An origin as browsers send it: scheme, host and port, unless that is the scheme's own.
@@ -248,12 +248,12 @@ class Settings(BaseSettings):
     @property
     def memory_for_requests(self) -> int:
         """`memory_bytes`, or its default."""
-        return self.memory_bytes or max(available_memory() // 2, 64 * MIB)
+        return self.memory_bytes or max(memory_limit() // 2, 64 * MIB)
 
     @property
     def memory_of_decoder(self) -> int:
         """`decode_memory_bytes`, or its default."""
-        return self.decode_memory_bytes or min(max(available_memory() // 8, 256 * MIB), 4096 * MIB)
+        return self.decode_memory_bytes or min(max(memory_limit() // 8, 256 * MIB), 4096 * MIB)
 
     @property
     def body_bounds(self) -> BodyBounds:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from caps_med.arguments import check_positive
-from caps_med.errors import InvalidParameter
+from caps_med.arguments import check_choice, check_positive
 
 Competition = Literal["outputs", "inputs"]
+_COMPETITIONS = get_args(Competition)  # a call that torch.compile of PyTorch 2.6 does not know
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,7 @@ class Routing:
 
     def __post_init__(self) -> None:
         check_positive(iterations=self.iterations)
-        if self.competition not in get_args(Competition):
-            raise InvalidParameter(
-                f"competition={self.competition!r}: must be one of {get_args(Competition)}"
-            )
+        check_choice(_COMPETITIONS, competition=self.competition)
 
     @property
     def softmax_dim(self) -> int:

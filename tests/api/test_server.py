@@ -137,3 +137,9 @@ def test_an_option_that_would_have_no_effect_is_refused(
     monkeypatch.setattr("api.server.run", lambda *_: None)
     with pytest.raises(InvalidParameter, match=f"only used with {needed}$"):
         serve(port=0, **options)
+
+
+def test_on_windows_the_service_says_that_it_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(InvalidParameter, match="needs Linux or macOS; on Windows run it in WSL 2"):
+        serve()

@@ -8,7 +8,6 @@ and volumes.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -19,6 +18,7 @@ import torch
 from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization, Plane
 from caps_med.images.label_codes import have_sides
+from caps_med.memory import free_memory
 from training.data import Dataset, Preparation, Source, load_source
 from training.data.check.card import Channel, DataCard, Intensities
 from training.engine.recipe import CropRecipe
@@ -363,7 +363,7 @@ def _memory(device: torch.device) -> float:
     """Total bytes of the GPU, or free bytes of the machine."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
+    return float(free_memory())
 
 
 def _class_weights(shares: list[float]) -> tuple[float, ...]:
