@@ -96,7 +96,7 @@ class Versions:
             if bundle is not bundles[0]:
                 log.warning("%s answers instead of %s", bundle.reference, bundles[0].reference)
             return model
-        raise copy.copy(self._refused[bundles[0].reference].error)  # its traceback holds requests
+        raise copy.copy(self._refused[bundles[0].reference].error)
 
     def listed(self) -> list[tuple[Bundle, list[str]]]:
         """The version of each model that answers, and warnings about newer ones that cannot.
@@ -148,8 +148,9 @@ class Versions:
     def _refuse(self, bundle: Bundle, error: Exception) -> None:
         why = str(error) if isinstance(error, InvalidBundle) else type(error).__name__
         until = time.monotonic() + RETRY_SECONDS
-        self._refused[bundle.reference] = _Refused(why, error, stamp(bundle.path), until)
-        log.error("%s cannot be served: %s: %s", bundle.reference, type(error).__name__, error)
+        kept = copy.copy(error)  # whose traceback holds requests, which a copy has not
+        self._refused[bundle.reference] = _Refused(why, kept, stamp(bundle.path), until)
+        log.error("%s cannot be served: %s: %s", bundle.reference, type(kept).__name__, kept)
 
     async def watch(self, seconds: float) -> None:
         """Refresh every `seconds`, and after `check_now`, until cancelled."""
