@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from inspect import getattr_static
 from itertools import islice
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -186,10 +188,18 @@ def opened(file: BinaryIO, limits: Limits, most: int | None = None) -> Iterator[
         if count == 0:
             raise InvalidInput("TIFF: it holds no page")
         file.seek(0)
-        # without readers of vendors' variants, which are not wanted for bytes from strangers
-        plain = {f"is_{flag}": False for flag in tifffile.TIFF.FILE_FLAGS}
-        with tifffile.TiffFile(file, **plain) as tif:
+        with tifffile.TiffFile(file, **_without_vendors(tifffile)) as tif:
             yield Pages(tif, count, limits, _Directories(file))
+
+
+def _without_vendors(tifffile: ModuleType) -> dict[str, bool]:
+    """Arguments that leave out readers of vendors' variants, not wanted for bytes from strangers.
+
+    What some versions of tifffile let nobody set tells of a page alone.
+    """
+    flags = [f"is_{flag}" for flag in tifffile.TIFF.FILE_FLAGS]
+    of_file = {flag: getattr_static(tifffile.TiffFile, flag, None) for flag in flags}
+    return {flag: False for flag, there in of_file.items() if not isinstance(there, property)}
 
 
 def directories(file: BinaryIO) -> Iterator[int]:
