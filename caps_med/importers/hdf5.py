@@ -47,7 +47,8 @@ def read_keras_weights(path: Path) -> dict[str, Tensor]:
         with h5py.File(path, "r") as file:
             datasets = _datasets(_layers(file, h5py), h5py)
             _check(datasets)
-            return {name: torch.from_numpy(np.asarray(item[()], np.float64)) for name, item in datasets.items()}
+            arrays = {name: np.asarray(item[()], np.float64) for name, item in datasets.items()}
+            return {name: torch.from_numpy(array) for name, array in arrays.items()}
     except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, InvalidInput):
             raise
