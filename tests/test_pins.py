@@ -8,31 +8,33 @@ from importlib.metadata import distributions
 from itertools import chain
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PINS = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+_LINES = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+PINS = {canonicalize_name(name): version for name, version in _LINES}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_they_install_on_the_oldest_python() -> None:
     """Debian 12 has Python 3.11.2."""
     (oldest,) = SpecifierSet(PROJECT["requires-python"])
-    installed = {d.name: d.metadata["Requires-Python"] for d in distributions()}
-    pinned = {canonicalize_name(name) for name in PINS}
-    wanted = {name: SpecifierSet(w) for name, w in installed.items() if w}
-    found = {name: w for name, w in wanted.items() if canonicalize_name(name) in pinned}
-    assert len(found) > 100
-    assert [name for name, w in found.items() if f"{oldest.version}.0" not in w] == []
+    pinned = [
+        one for one in distributions() if PINS.get(canonicalize_name(one.name)) == one.version
+    ]
+    if len(pinned) < len(PINS) / 2:
+        pytest.skip("other versions are installed")
+    pythons = {one.name: SpecifierSet(one.metadata["Requires-Python"] or "") for one in pinned}
+    assert [name for name, those in pythons.items() if f"{oldest.version}.0" not in those] == []
 
 
 def test_they_are_above_the_lower_bounds() -> None:
-    pins = {canonicalize_name(name): version for name, version in PINS.items()}
     lines = chain(PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
     requirements = [Requirement(line) for line in lines]
-    known = [one for one in requirements if canonicalize_name(one.name) in pins]
+    known = [one for one in requirements if canonicalize_name(one.name) in PINS]
     assert len(known) > 40
-    below = [str(one) for one in known if pins[canonicalize_name(one.name)] not in one.specifier]
+    below = [str(one) for one in known if PINS[canonicalize_name(one.name)] not in one.specifier]
     assert below == []
