@@ -26,6 +26,10 @@ def container(folder: Path, **files: str) -> None:
         (folder / name.replace("__", ".")).write_text(f"{text}\n")
 
 
+def test_the_memory_of_the_machine_or_container_is_known() -> None:
+    assert GIB // 4 <= memory.memory_limit() < 2**50
+
+
 def test_without_containers_it_is_that_of_the_machine(cgroups: Path) -> None:
     assert memory.memory_limit() == psutil.virtual_memory().total
     assert 0 < memory.free_memory() <= memory.memory_limit()

@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_they_install_on_the_oldest_python() -> None:
-    """Debian 12 has Python 3.11.2."""
+    """Debian 12 has Python 3.11.2. Which Python a version needs is known where it is installed."""
     (oldest,) = SpecifierSet(PROJECT["requires-python"])
     pinned = [
         one for one in distributions() if PINS.get(canonicalize_name(one.name)) == one.version

@@ -215,7 +215,7 @@ class ConvMatrixCapsules(_RoutedByEM):
         places = torch.arange(int(size.numel())).reshape(size)
         counts = self.out_size(size)
         taps = []
-        for offset in itertools.product(*[range(self.kernel_size)] * self.spatial_dims):
+        for offset in itertools.product(range(self.kernel_size), repeat=self.spatial_dims):
             window = tuple(
                 slice(start, start + self.stride * (count - 1) + 1, self.stride)
                 for start, count in zip(offset, counts, strict=True)

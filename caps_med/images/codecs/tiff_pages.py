@@ -195,7 +195,8 @@ def opened(file: BinaryIO, limits: Limits, most: int | None = None) -> Iterator[
 def _without_vendors(tifffile: ModuleType) -> dict[str, bool]:
     """Arguments that leave out readers of vendors' variants, not wanted for bytes from strangers.
 
-    What some versions of tifffile let nobody set tells of a page alone.
+    Some versions of tifffile compute a few of these flags from the first page, and raise an error
+    if they are given.
     """
     flags = [f"is_{flag}" for flag in tifffile.TIFF.FILE_FLAGS]
     of_file = {flag: getattr_static(tifffile.TiffFile, flag, None) for flag in flags}
