@@ -120,11 +120,14 @@ def _gradients(
     """
     direct = wanted[0] and geometry.transposed, wanted[1] and geometry.stride == 2
     by_maps, by_weight = _directly(maps, weight, grad, geometry, direct)
-    if wanted[0] and not direct[0]:
-        by_maps = _convolve(grad, *_adjoint(weight, geometry), _whole(maps.shape[2:]))
-    if wanted[1] and not direct[1]:
-        by_weight = _by_weight(maps, grad, weight, geometry)
     by_bias = grad.sum((0, *range(2, grad.ndim))) if wanted[2] else None
+    tiled = [one and not other for one, other in zip(wanted[:2], direct, strict=True)]
+    if all(tiled):
+        grad = grad.movedim(1, -1).contiguous().movedim(-1, 1)  # once for both
+    if tiled[0]:
+        by_maps = _convolve(grad, *_adjoint(weight, geometry), _whole(maps.shape[2:]))
+    if tiled[1]:
+        by_weight = _by_weight(maps, grad, weight, geometry)
     return by_maps, by_weight, by_bias
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from caps_med.native import LANES
 from caps_med.native.compile import Array, empty, inlined, native
 from caps_med.native.lanes import spread
-from caps_med.native.memory import load, load_at, store, store_at
+from caps_med.native.memory import load, load_at, prefetch_for_store, store, store_at
 from caps_med.native.processor import has_long_vectors
 from caps_med.native.products import multiplier
 from caps_med.native.rows import load_rows, store_rows
@@ -33,7 +33,7 @@ from caps_med.native.rows import load_rows, store_rows
 #: SHA-256 of `caps_med.native`'s compile, lanes, memory, products and rows. Numba's
 #: cache on disk watches this file alone, so a change of those must be written here, or old machine
 #: code keeps running; a test compares.
-NATIVE_SHA256 = "3774bbf867a934cd7677d9b52d609d9704bb9f1a3cb0d8a90852d09e45652094"
+NATIVE_SHA256 = "dcb06b8dd12e35bb50efe839163755149c018476c716fdf58a631cb25accd2f4"
 
 #: Tiles whose products are added to the gradient of the kernels at once.
 _GRADIENT_GROUP = 192
@@ -190,6 +190,7 @@ def convolve_tiles(
                     _multiply(
                         inputs, f * apart, row, factors, ((out * 64 + f) * K + k) * width, products,
                         f * apart_out, width, count, stop - k, k > 0,
+                        ((out * 64 + f + 1) * K + k) * width,
                     )  # fmt: skip
                 for t in range(count if stop == K else 0):
                     place = _place(result, along, phases[1], step, first + t)
@@ -331,10 +332,14 @@ def _transform_output(
     y, x = top * phases + phase // phases, left * phases + phase % phases
     first = (((n * D + z * along[1] + along[2]) * H + y) * W + x) * O + o
     added = load_at(bias, o)
+    whole = y + (step - 1) * phases < H and x + (step - 1) * phases < W
+    if whole:
+        for i in range(step):
+            for j in range(step):
+                prefetch_for_store(target, first + (i * W + j) * phases * O)
     for i in range(8):
         _reduce_eight(products, at + i * apart, 8 * apart, half, i * LANES, 8 * LANES,
                       added * 0.0, step)  # fmt: skip
-    whole = y + (step - 1) * phases < H and x + (step - 1) * phases < W
     tile, start, down, across = target, first, phases * W * O, phases * O
     if not whole:
         tile, start, down, across = patch, 0, 8 * LANES, LANES
@@ -424,32 +429,40 @@ def _expand_to_eight(
 
 def _multiply_wide(
     left: Array, left_at: int, row: int, right: Array, right_at: int, target: Array,
-    target_at: int, width: int, count: int, depth: int, add: bool,
+    target_at: int, width: int, count: int, depth: int, add: bool, ahead: int,
 ) -> None:  # fmt: skip
-    """The products of `count` rows of `depth` numbers, with 32 vectors in registers."""
+    """The products of `count` rows of `depth` numbers, with 32 vectors in registers.
+
+    Args:
+        ahead: where the right matrix of the next product starts, which is fetched into the cache.
+    """
     if width == 64:
         for r in range(0, count, 6):
             _product_6x4(left, left_at + r * row, row, 1, right, right_at, width, target,
-                         target_at + r * width, width, depth, add)  # fmt: skip
+                         target_at + r * width, width, depth, add,
+                         ahead + r // 6 * depth * LANES)  # fmt: skip
     elif width == 32:
         for r in range(0, count, 12):
             _product_12x2(left, left_at + r * row, row, 1, right, right_at, width, target,
-                          target_at + r * width, width, depth, add)  # fmt: skip
+                          target_at + r * width, width, depth, add,
+                          ahead + r // 12 * depth * LANES)  # fmt: skip
     else:
         for r in range(0, count, 24):
             _product_24x1(left, left_at + r * row, row, 1, right, right_at, width, target,
-                          target_at + r * width, width, depth, add)  # fmt: skip
+                          target_at + r * width, width, depth, add,
+                          ahead + r // 24 * depth * LANES)  # fmt: skip
 
 
 def _multiply_narrow(
     left: Array, left_at: int, row: int, right: Array, right_at: int, target: Array,
-    target_at: int, width: int, count: int, depth: int, add: bool,
+    target_at: int, width: int, count: int, depth: int, add: bool, ahead: int,
 ) -> None:  # fmt: skip
     """The same for processors with vectors of half the length, or fewer registers."""
     for column in range(0, width, LANES):
         for r in range(0, count, 6):
             _product_6x1(left, left_at + r * row, row, 1, right, right_at + column, width, target,
-                         target_at + r * width + column, width, depth, add)  # fmt: skip
+                         target_at + r * width + column, width, depth, add,
+                         ahead + column * depth)  # fmt: skip
 
 
 def _multiply_columns_wide(
@@ -460,15 +473,15 @@ def _multiply_columns_wide(
     if width == 64:
         for r in range(0, rows, 4):
             _product_4x4(left, left_at + r, 1, rows, right, right_at, width, target,
-                         target_at + r * width, width, depth, add)  # fmt: skip
+                         target_at + r * width, width, depth, add, None)  # fmt: skip
     elif width == 32:
         for r in range(0, rows, 8):
             _product_8x2(left, left_at + r, 1, rows, right, right_at, width, target,
-                         target_at + r * width, width, depth, add)  # fmt: skip
+                         target_at + r * width, width, depth, add, None)  # fmt: skip
     else:
         for r in range(0, rows, 16):
             _product_16x1(left, left_at + r, 1, rows, right, right_at, width, target,
-                          target_at + r * width, width, depth, add)  # fmt: skip
+                          target_at + r * width, width, depth, add, None)  # fmt: skip
 
 
 def _multiply_columns_narrow(
@@ -478,7 +491,7 @@ def _multiply_columns_narrow(
     for column in range(0, width, LANES):
         for r in range(0, rows, 4):
             _product_4x1(left, left_at + r, 1, rows, right, right_at + column, width, target,
-                         target_at + r * width + column, width, depth, add)  # fmt: skip
+                         target_at + r * width + column, width, depth, add, None)  # fmt: skip
 
 
 _multiply = inlined(_multiply_wide if has_long_vectors() else _multiply_narrow)

@@ -16,6 +16,8 @@ Array = NDArray[Any]
 #: Bytes of a cache line, where arrays of lanes start: a vector across two of them costs twice.
 LINE = 64
 
+_INTO_CALLERS = {"forceinline": True, "no_cpython_wrapper": True}
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -29,9 +31,16 @@ def native(function: Function) -> Function:
 def inlined(function: Function) -> Function:
     """Compile a part of a kernel into its caller: a call would pass every field of every array.
 
-    It is not cached itself, but as a part of its callers.
+    It is not cached itself, but as a part of its callers. It counts no references to its arrays,
+    since its callers hold them: counting is atomic, and waits for what is being written to memory.
+    So it can neither make nor return arrays.
     """
-    return cast("Function", _compiled(function, forceinline=True, no_cpython_wrapper=True))
+    return cast("Function", _compiled(function, _nrt=False, **_INTO_CALLERS))
+
+
+def inlined_with_arrays(function: Function) -> Function:
+    """The same for a part that makes arrays, or returns them."""
+    return cast("Function", _compiled(function, **_INTO_CALLERS))
 
 
 def _compiled(function: Function, **options: bool) -> Any:  # noqa: ANN401 - Numba has no types
@@ -57,4 +66,4 @@ def aligned(shape: Any, like: Array) -> Array:  # noqa: ANN401 - a tuple of any 
 
 
 #: `aligned` for kernels.
-empty = inlined(aligned)
+empty = inlined_with_arrays(aligned)

@@ -63,6 +63,17 @@ def store_at(typing: Untyped, array: Untyped, place: Untyped, lanes: Untyped) ->
     return types.none(array, types.intp, lanes), build
 
 
+@intrinsic
+def prefetch_for_store(typing: Untyped, array: Untyped, place: Untyped) -> Untyped:
+    """Fetch the cache line of a place of a flat array that will be written."""
+
+    def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
+        prefetch(builder, _data(context, builder, sig.args[0], args[0]), args[1], for_store=True)
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp), build
+
+
 def _transposed_loader(width: int) -> Untyped:
     """See `TRANSPOSED`."""
 
@@ -77,11 +88,12 @@ def _transposed_loader(width: int) -> Untyped:
         index: Untyped,
     ) -> Untyped:
         def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
+            data = _data(context, builder, sig.args[0], args[0])
             ahead = builder.mul(args[3], args[3].type(LANES))
             vectors = []
             for start in _row_starts(context, builder, sig.args[2], *args[1:4]):
                 vectors.append(_load(context, builder, sig.args[0], args[0], start, width))
-                _prefetch(context, builder, sig.args[0], args[0], builder.add(start, ahead))
+                prefetch(builder, data, builder.add(start, ahead))
             first = _place(context, builder, sig.args[4], *args[4:6])
             for k, vector in enumerate(_zipped(builder, vectors, LANES)):
                 place = builder.add(first, first.type(k * LANES))
@@ -195,8 +207,11 @@ def _place(
 def _pointer(
     context: Untyped, builder: Untyped, kind: Untyped, array: Untyped, place: Untyped
 ) -> Untyped:
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.gep(data, [place], inbounds=True)
+    return builder.gep(_data(context, builder, kind, array), [place], inbounds=True)
+
+
+def _data(context: Untyped, builder: Untyped, kind: Untyped, array: Untyped) -> Untyped:
+    return context.make_array(kind)(context, builder, array).data
 
 
 def _load(
@@ -227,12 +242,9 @@ def _store(
     builder.store(lanes, target, align=kind.dtype.bitwidth // 8)
 
 
-def _prefetch(
-    context: Untyped, builder: Untyped, kind: Untyped, array: Untyped, place: Untyped
-) -> None:
-    """Prefetch this address for reading, into every cache; past the end it does nothing."""
-    data = context.make_array(kind)(context, builder, array).data
-    pointer = builder.bitcast(builder.gep(data, [place]), ir.IntType(8).as_pointer())
-    called = ir.FunctionType(ir.VoidType(), [pointer.type, INT32, INT32, INT32])
+def prefetch(builder: Untyped, data: Untyped, place: Untyped, for_store: bool = False) -> None:
+    """Fetch the cache line of a place into every cache; past the end of the data, nothing."""
+    address = builder.bitcast(builder.gep(data, [place]), ir.IntType(8).as_pointer())
+    called = ir.FunctionType(ir.VoidType(), [address.type, INT32, INT32, INT32])
     fetch = cgutils.get_or_insert_function(builder.module, called, "llvm.prefetch.p0")
-    builder.call(fetch, [pointer, INT32(0), INT32(3), INT32(1)])
+    builder.call(fetch, [address, INT32(int(for_store)), INT32(3), INT32(1)])

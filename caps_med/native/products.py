@@ -8,6 +8,7 @@ from numba.core import cgutils
 
 from caps_med.native import LANES
 from caps_med.native.lanes import INT32, Untyped, indices, intrinsic
+from caps_med.native.memory import prefetch
 
 INT64 = ir.IntType(64)
 
@@ -24,10 +25,11 @@ def multiplier(rows: int, vectors: int) -> Untyped:
 
     Returns:
         ``multiply(left, left_at, left_row, left_step, right, right_at, right_step, target,
-        target_at, target_row, depth, add)`` of flat arrays: for each row i and column j, to
+        target_at, target_row, depth, add, ahead)`` of flat arrays: for each row i and column j, to
         ``target[target_at + i * target_row + j]``, or to zero unless `add`, the sum over k, from 0
         to `depth`, of ``left[left_at + i * left_row + k * left_step] * right[right_at + k *
-        right_step + j]`` is added.
+        right_step + j]`` is added. Meanwhile `depth` vectors of `right` are fetched into the cache,
+        from `ahead` on, for a product that follows; none if `ahead` is None.
     """
 
     @intrinsic
@@ -35,7 +37,7 @@ def multiplier(rows: int, vectors: int) -> Untyped:
         typing: Untyped, left: Untyped, left_at: Untyped, left_row: Untyped, left_step: Untyped,
         right: Untyped, right_at: Untyped, right_step: Untyped,
         target: Untyped, target_at: Untyped, target_row: Untyped, depth: Untyped,
-        add: Untyped,
+        add: Untyped, ahead: Untyped,
     ) -> Untyped:  # fmt: skip
         def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
             product = _Product(context, builder, sig, args, rows, vectors)
@@ -47,7 +49,7 @@ def multiplier(rows: int, vectors: int) -> Untyped:
 
         place = types.intp
         return types.none(
-            left, place, place, place, right, place, place, target, place, place, place, add
+            left, place, place, place, right, place, place, target, place, place, place, add, ahead
         ), build
 
     return multiply
@@ -72,6 +74,8 @@ class _Product:
 
         self.left = self._apart(at(sig.args[0], left, left_at), left_row, rows)
         self.right = at(sig.args[4], right, right_at)
+        self.whole = at(sig.args[4], right, INT64(0))
+        self.ahead = None if sig.args[12] == types.none else args[12]
         self.target = self._apart(at(sig.args[7], target, target_at), target_row, rows)
         self.sums = [
             [cgutils.alloca_once(builder, self.kind) for _ in range(vectors)] for _ in range(rows)
@@ -93,6 +97,9 @@ class _Product:
         """Add the products of column k of the left and row k of the right matrix."""
         row = self.builder.gep(self.right, [self.builder.mul(k, self.right_step)])
         columns = [self._load(row, column) for column in range(self.vectors)]
+        if self.ahead is not None:
+            coming = self.builder.add(self.ahead, self.builder.mul(k, INT64(LANES)))
+            prefetch(self.builder, self.whole, coming)
         place = self.builder.mul(k, self.left_step)
         for base, sums in zip(self.left, self.sums, strict=True):
             number = self._spread(self.builder.load(self.builder.gep(base, [place])))

@@ -14,7 +14,11 @@ import math
 
 import numpy as np
 
-from caps_med.native.compile import Array, inlined, native
+from caps_med.native.compile import Array, inlined, inlined_with_arrays, native
+
+#: SHA-256 of `caps_med.native.compile`. Numba's cache on disk watches this file alone, so a change
+#: of that must be written here, or old machine code keeps running; a test compares.
+NATIVE_SHA256 = "c56fd082db81b04f642665df3bff6139c38e7de44b380b19e265f6166a15538a"
 
 
 @native
@@ -157,7 +161,7 @@ def backward_sample(
             by_assigned[:] = 0
 
 
-@inlined
+@inlined_with_arrays
 def _assign_equally(slots: Array, children: int, assigned: Array) -> None:
     """One over the number of parents that the slot's child votes for."""
     I, J, P = assigned.shape
@@ -216,7 +220,7 @@ def _moments(votes: Array, share: Array, j: int, mean: Array, variance: Array) -
                     variance[q] += share[i, p] * (votes[i, j, q] - mean[q]) ** 2
 
 
-@inlined
+@inlined_with_arrays
 def _evidence(
     votes: Array, j: int, mean: Array, variance: Array, floor: float, logits: Array, target: Array
 ) -> None:
@@ -252,7 +256,7 @@ def _log_sigmoid(x: float) -> float:
     return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
 
 
-@inlined
+@inlined_with_arrays
 def _softmax(slots: Array, children: int, assigned: Array) -> None:
     """Turn evidence ``[I, J, P]`` into assignments over all parents of each child, in place."""
     I, J, P = assigned.shape
@@ -275,7 +279,7 @@ def _softmax(slots: Array, children: int, assigned: Array) -> None:
                 assigned[i, j, p] /= total[slots[i, p]]
 
 
-@inlined
+@inlined_with_arrays
 def _softmax_backward(
     slots: Array, children: int, assigned: Array, by_assigned: Array, by_evidence: Array
 ) -> None:
@@ -292,7 +296,7 @@ def _softmax_backward(
                 by_evidence[i, j, p] = assigned[i, j, p] * apart
 
 
-@inlined
+@inlined_with_arrays
 def _evidence_backward(
     votes: Array,
     j: int,
@@ -336,7 +340,7 @@ def _evidence_backward(
             by_variance[q] = 0.5 * (by_variance[q] - total[p] * inverse[q])
 
 
-@inlined
+@inlined_with_arrays
 def _moments_backward(
     votes: Array,
     share: Array,
