@@ -50,8 +50,6 @@ M = TypeVar("M", Tensor, Array)
 _POINTS = [Fraction(x) for x in ("0", "1", "-1", "1/2", "-1/2", "2", "-2")]
 #: Input channels that are transformed at a time.
 _DEPTH = 64
-#: Bytes of transformed kernels above which twice as many tiles are computed with them at a time.
-_LARGE = 2**22
 
 
 def convolve(
@@ -197,9 +195,7 @@ def _convolve(
 def _blocks(kernels: Array) -> tuple[int, int]:
     """How many tiles and input channels to compute at a time so that they stay in the cache."""
     outs, _, depth, _ = kernels.shape
-    if outs == 1:
-        return GROUP * (2 if depth > _DEPTH else 1), min(depth, _DEPTH)
-    return GROUP * (2 if kernels.nbytes > _LARGE else 1), depth
+    return GROUP, (min(depth, _DEPTH) if outs == 1 else depth)
 
 
 def _by_weight(maps: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:

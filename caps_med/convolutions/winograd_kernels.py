@@ -36,7 +36,7 @@ from caps_med.native.rows import load_rows, store_rows
 NATIVE_SHA256 = "dcb06b8dd12e35bb50efe839163755149c018476c716fdf58a631cb25accd2f4"
 
 #: Tiles whose products are added to the gradient of the kernels at once.
-_GRADIENT_GROUP = 192
+_GRADIENT_GROUP = 24
 
 _product_6x4, _product_12x2, _product_24x1 = (multiplier(*x) for x in ((6, 4), (12, 2), (24, 1)))
 _product_6x1, _product_4x1 = multiplier(6, 1), multiplier(4, 1)
@@ -170,10 +170,10 @@ def convolve_tiles(
     outs, _, K, width = kernels.shape
     group, depth = blocks
     source, target, factors = maps.reshape(-1), result.reshape(-1), kernels.reshape(-1)
-    # a line more than needed: of rows a power of two apart few fit into the cache
-    row, apart_out = depth + LANES, group * width + LANES
-    apart = group * row + LANES
-    inputs, products = empty((64 * apart,), maps), empty((64 * apart_out,), maps)
+    # a tile's frequencies side by side, on few pages; a line more than needed: of rows a power of
+    # two apart few fit into the cache
+    row, row_out = 64 * depth + LANES, 64 * width + LANES
+    inputs, products = empty((group * row,), maps), empty((group * row_out,), maps)
     patch, half = empty((64 * LANES,), maps), empty((64 * LANES,), maps)
     for first in range(tiles[0], tiles[1], group):
         count = min(group, tiles[1] - first)
@@ -183,20 +183,20 @@ def convolve_tiles(
                 place = _place(result, along, phases[1], step, first + t)
                 _transform_input(
                     maps, source, place, planes, along[0], phases[0], padding, (k, stop),
-                    patch, half, inputs, t * row - k, apart,
+                    patch, half, inputs, t * row - k, depth,
                 )  # fmt: skip
             for out in range(outs):
                 for f in range(64):
                     _multiply(
-                        inputs, f * apart, row, factors, ((out * 64 + f) * K + k) * width, products,
-                        f * apart_out, width, count, stop - k, k > 0,
+                        inputs, f * depth, row, factors, ((out * 64 + f) * K + k) * width, products,
+                        f * width, row_out, width, count, stop - k, k > 0,
                         ((out * 64 + f + 1) * K + k) * width,
                     )  # fmt: skip
                 for t in range(count if stop == K else 0):
                     place = _place(result, along, phases[1], step, first + t)
                     for o in range(0, width, LANES):
                         _transform_output(
-                            products, t * width + o, apart_out, bias, out * width + o, place,
+                            products, t * row_out + o, width, bias, out * width + o, place,
                             along, phases[1], step, patch, half, result, target,
                         )  # fmt: skip
 
@@ -429,39 +429,40 @@ def _expand_to_eight(
 
 def _multiply_wide(
     left: Array, left_at: int, row: int, right: Array, right_at: int, target: Array,
-    target_at: int, width: int, count: int, depth: int, add: bool, ahead: int,
+    target_at: int, target_row: int, width: int, count: int, depth: int, add: bool, ahead: int,
 ) -> None:  # fmt: skip
     """The products of `count` rows of `depth` numbers, with 32 vectors in registers.
 
     Args:
+        row, target_row: from one row to the next.
         ahead: where the right matrix of the next product starts, which is fetched into the cache.
     """
     if width == 64:
         for r in range(0, count, 6):
             _product_6x4(left, left_at + r * row, row, 1, right, right_at, width, target,
-                         target_at + r * width, width, depth, add,
+                         target_at + r * target_row, target_row, depth, add,
                          ahead + r // 6 * depth * LANES)  # fmt: skip
     elif width == 32:
         for r in range(0, count, 12):
             _product_12x2(left, left_at + r * row, row, 1, right, right_at, width, target,
-                          target_at + r * width, width, depth, add,
+                          target_at + r * target_row, target_row, depth, add,
                           ahead + r // 12 * depth * LANES)  # fmt: skip
     else:
         for r in range(0, count, 24):
             _product_24x1(left, left_at + r * row, row, 1, right, right_at, width, target,
-                          target_at + r * width, width, depth, add,
+                          target_at + r * target_row, target_row, depth, add,
                           ahead + r // 24 * depth * LANES)  # fmt: skip
 
 
 def _multiply_narrow(
     left: Array, left_at: int, row: int, right: Array, right_at: int, target: Array,
-    target_at: int, width: int, count: int, depth: int, add: bool, ahead: int,
+    target_at: int, target_row: int, width: int, count: int, depth: int, add: bool, ahead: int,
 ) -> None:  # fmt: skip
     """The same for processors with vectors of half the length, or fewer registers."""
     for column in range(0, width, LANES):
         for r in range(0, count, 6):
             _product_6x1(left, left_at + r * row, row, 1, right, right_at + column, width, target,
-                         target_at + r * width + column, width, depth, add,
+                         target_at + r * target_row + column, target_row, depth, add,
                          ahead + column * depth)  # fmt: skip
 
 

@@ -275,8 +275,8 @@ def _both_products(
         _wide_columns(flat[0], 0, count, flat[1], 0, flat[2], 0, width, depth, add)
         _narrow_columns(flat[0], 0, count, flat[1], 0, flat[3], 0, width, depth, add)
     else:
-        _wide(flat[0], 0, depth, flat[1], 0, flat[2], 0, width, count, depth, add, 0)
-        _narrow(flat[0], 0, depth, flat[1], 0, flat[3], 0, width, count, depth, add, 0)
+        _wide(flat[0], 0, depth, flat[1], 0, flat[2], 0, width, width, count, depth, add, 0)
+        _narrow(flat[0], 0, depth, flat[1], 0, flat[3], 0, width, width, count, depth, add, 0)
 
 
 _wide, _narrow = native(_multiply_wide), native(_multiply_narrow)
