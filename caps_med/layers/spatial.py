@@ -77,14 +77,10 @@ def check_maps(maps: Tensor, convolution: nn.Conv2d | nn.Conv3d) -> None:
 
 
 class _Pointwise(_ConvNd):
-    """A convolution with kernel 1; without gradients, oneDNN computes it on CPUs."""
+    """A convolution with kernel 1; oneDNN computes it on CPUs."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        left = (
-            torch.is_grad_enabled()
-            or set(self.padding) != {0}
-            or _left_to_pytorch(input, weight, bias)
-        )
+        left = set(self.padding) != {0} or _left_to_pytorch(input, weight, bias)
         if left or not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
             return super()._conv_forward(input, weight, bias)
         return _by_onednn(self, input, weight, bias)

@@ -79,9 +79,11 @@ def test_gradients_and_other_types_are_left_to_pytorch() -> None:
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
-def test_a_capsule_layer_with_kernels_of_1_is_computed_by_onednn() -> None:
+@pytest.mark.parametrize("training", [False, True])
+def test_a_capsule_layer_with_kernels_of_1_is_computed_by_onednn(training: bool) -> None:
     layer = ConvCapsule(2, 3, 16, out_types=4, out_atoms=16, kernel_size=1)
-    with torch.inference_mode(), profile(activities=[ProfilerActivity.CPU]) as found:
+    recorded = profile(activities=[ProfilerActivity.CPU])
+    with torch.inference_mode(not training), recorded as found:
         layer(torch.rand(1, 3, 16, 32, 32))
     names = {event.key for event in found.key_averages()}
     assert FAST in names
