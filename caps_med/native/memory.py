@@ -123,8 +123,11 @@ def _transposed_storer(width: int) -> Untyped:
             places = (builder.add(first, first.type(k * LANES)) for k in range(width))
             vectors = [_load(context, builder, sig.args[0], args[0], place) for place in places]
             pieces = _split(builder, _zipped(builder, vectors, width), width)
+            data = _data(context, builder, sig.args[2], args[2])
+            ahead = builder.mul(args[5], args[5].type(LANES))
             starts = _row_starts(context, builder, sig.args[4], *args[3:6])
             for start, piece in zip(starts, pieces, strict=True):
+                prefetch(builder, data, builder.add(start, ahead), for_store=True)
                 _store(context, builder, sig.args[2], args[2], start, piece)
             return context.get_dummy_value()
 
@@ -140,7 +143,7 @@ def _transposed_storer(width: int) -> Untyped:
 #: too few in one piece for the processor to see what comes next.
 load_16, load_8, load_4 = (_transposed_loader(width) for width in (16, 8, 4))
 #: ``store_transposed(source, index, target, column, rows, stride)`` is the reverse, from lanes in
-#: `source` to rows of `target`.
+#: `source` to rows of `target`; the rows after these, which are written next, are fetched as well.
 store_16, store_8, store_4 = (_transposed_storer(width) for width in (16, 8, 4))
 
 

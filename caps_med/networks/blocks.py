@@ -99,7 +99,8 @@ class ConvBlock(nn.Sequential):
             dilation=dilation,
             bias=False,
         )
-        super().__init__(conv, InstanceNorm(out_channels), activation or nn.LeakyReLU(SLOPE))
+        rectifier = nn.LeakyReLU(SLOPE, inplace=True)  # nothing else needs the normalized maps
+        super().__init__(conv, InstanceNorm(out_channels), activation or rectifier)
 
 
 class PlainCapsule(nn.Module):
