@@ -37,26 +37,34 @@ class InstanceNorm(nn.Module):
         """``[B, C, *S]`` -> the same shape."""
         if maps.device.type != "cpu":
             return self._of_each(maps)
-        # graphs are for any number of samples and positions
-        if not in_graph() and _is_channels_last(maps) and math.prod(maps.shape[2:]) <= _SUMMED:
-            found = [self._of_one(one) for one in maps.split(1)]
-            return found[0] if len(found) == 1 else torch.cat(found)
-        # one axis: of several, PyTorch reads the gradient of a single sample in the maps' layout,
-        # whatever its own
-        return self._of_each(maps.flatten(2)).view(maps.shape)
+        # below, one axis: of several, PyTorch reads the gradient of a single sample in the maps'
+        # layout, whatever its own
+        if in_graph():  # graphs are for any number of samples and positions
+            return self._of_each(maps.flatten(2)).view(maps.shape)
+        positions = math.prod(maps.shape[2:])
+        if _is_channels_last(maps) and positions <= _SUMMED:
+            each = [self._as_batch(one, 1) for one in maps.split(1)]
+            return each[0] if len(each) == 1 else torch.cat(each)
+        side_by_side = maps.reshape(1, maps.shape[0] * maps.shape[1], positions)
+        found = self._as_batch(side_by_side, maps.shape[0])
+        # no view: to change one in place, as rectifiers do, copies its gradient
+        answer: Tensor = torch.ops.aten._unsafe_view(found, maps.shape)
+        return answer
 
     def _of_each(self, maps: Tensor) -> Tensor:
         return torch.instance_norm(
             maps, self.weight, self.bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
         )
 
-    def _of_one(self, maps: Tensor) -> Tensor:
-        """Normalize one sample as a batch of one: instance normalization would copy it twice.
+    def _as_batch(self, maps: Tensor, samples: int) -> Tensor:
+        """Normalize samples, side by side as channels, as a batch of one.
 
-        With channels last, all positions are added to one sum, losing digits if there are many.
+        Instance normalization does so, too, but would copy a sample with channels last twice. All
+        its positions are added to one sum then, losing digits if there are many.
         """
+        weight, bias = (values.repeat(samples) for values in (self.weight, self.bias))
         return torch.batch_norm(
-            maps, self.weight, self.bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
+            maps, weight, bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
         )
 
 
