@@ -111,36 +111,28 @@ class _Convolution(torch.autograd.Function):
 def _gradients(
     maps: Tensor, weight: Tensor, grad: Tensor, geometry: Geometry, wanted: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
-    """The `wanted` gradients with respect to maps, weight and bias.
-
-    With phases, transforms cost as much as they save: PyTorch computes all gradients of transposed
-    convolutions, and that of the weight for stride 2.
-    """
-    direct = wanted[0] and geometry.transposed, wanted[1] and geometry.stride == 2
-    by_maps, by_weight = _directly(maps, weight, grad, geometry, direct)
+    """The `wanted` gradients with respect to maps, weight and bias."""
     by_bias = grad.sum((0, *range(2, grad.ndim))) if wanted[2] else None
-    tiled = [one and not other for one, other in zip(wanted[:2], direct, strict=True)]
+    # those of a transposed convolution's maps take longer by tiles
+    tiled = wanted[0] and not geometry.transposed, wanted[1]
+    by_maps = _directly(maps, weight, grad, geometry) if wanted[0] and not tiled[0] else None
     if all(tiled):
         grad = grad.movedim(1, -1).contiguous().movedim(-1, 1)  # once for both
     if tiled[0]:
         by_maps = _convolve(grad, *_adjoint(weight, geometry), _whole(maps.shape[2:]))
-    if tiled[1]:
-        by_weight = _by_weight(maps, grad, weight, geometry)
+    by_weight = _by_weight(maps, grad, weight, geometry) if tiled[1] else None
     return by_maps, by_weight, by_bias
 
 
-def _directly(
-    maps: Tensor, weight: Tensor, grad: Tensor, geometry: Geometry, wanted: Sequence[bool]
-) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients with respect to maps and weight as PyTorch computes them."""
-    if not any(wanted):
-        return None, None
+def _directly(maps: Tensor, weight: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
+    """The gradient with respect to maps as PyTorch computes it."""
     dims = geometry.spatial_dims
-    by_maps, by_weight, _ = torch.ops.aten.convolution_backward(
+    by_maps, _, _ = torch.ops.aten.convolution_backward(
         grad, maps, weight, None, [geometry.stride] * dims, [geometry.padding] * dims, [1] * dims,
-        geometry.transposed, [0] * dims, 1, [*wanted, False],
+        geometry.transposed, [0] * dims, 1, [True, False, False],
     )  # fmt: skip
-    return by_maps, by_weight
+    answer: Tensor = by_maps
+    return answer
 
 
 def _adjoint(weight: Tensor, geometry: Geometry) -> tuple[Tensor, None, Geometry]:
@@ -199,18 +191,20 @@ def _blocks(kernels: Array) -> tuple[int, int]:
 
 
 def _by_weight(maps: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """The gradient of the weight, for stride 1."""
-    axis, (planes,) = axis_of(geometry), planes_of(geometry)
-    rows, columns = len(planes.taps) * maps.shape[1], grad.shape[1]
+    """The gradient of the weight."""
+    axis, source, given = axis_of(geometry), _array(maps), _array(grad)
+    columns = axis.phases_out**2 * grad.shape[1]
     width, depth = _width(columns), 32 if maps.shape[1] % 32 == 0 else 16
-    gradient = np.empty((columns // width, rows // depth, TILE**2, depth, width), np.float32)
-    padding, tiles = (axis.padding,) * 2, count_tiles(geometry, planes, len(grad), grad.shape[2:])
-    shared = planes.offsets, padding, axis.step, tiles
-    call = partial(kernel_gradient, _array(maps), _array(grad), gradient, *shared)
-    thread_map(call, _parts(math.prod(gradient.shape[:2])))
     by_weight = weight.new_empty(weight.shape)
-    flat = by_weight if weight.ndim == 5 else by_weight.unsqueeze(2)
-    transform_back(gradient, _matrix(axis.kernel_size), flat.numpy())
+    for planes in planes_of(geometry):
+        rows = len(planes.taps) * axis.phases_in**2 * maps.shape[1]
+        gradient = np.empty((columns // width, rows // depth, TILE**2, depth, width), np.float32)
+        shared = planes.offsets, planes.along, (axis.phases_in, axis.phases_out)
+        tiles = count_tiles(geometry, planes, len(grad), grad.shape[2:])
+        call = partial(kernel_gradient, source, given, gradient, *shared, (axis.padding,) * 2)
+        parts = _parts(math.prod(gradient.shape[:2]))
+        thread_map(partial(call, axis.step, tiles), parts)
+        transform_back(gradient, *_kernels(by_weight, geometry, planes), _flat(by_weight))
     return by_weight
 
 
@@ -264,10 +258,15 @@ def _transform(weight: Tensor, geometry: Geometry, planes: Planes) -> Array:
     width = _width(columns)
     transformed = np.empty((columns // width, TILE**2, rows, width), np.float32)
     kernels = weight.detach().contiguous()
-    first, second = kernels.stride()[:2]
-    strides = (second, first) if geometry.transposed else (first, second)
-    transform_kernels(
-        _flat(kernels), strides, planes.taps, axis.taps, geometry.kernel_size,
-        _matrix(axis.kernel_size), transformed,
-    )  # fmt: skip
+    transform_kernels(_flat(kernels), *_kernels(kernels, geometry, planes), transformed)
     return transformed
+
+
+def _kernels(
+    weight: Tensor, geometry: Geometry, planes: Planes
+) -> tuple[tuple[int, int], Array, Array, int, Array]:
+    """What `transform_kernels` and its adjoint are told of a contiguous weight."""
+    axis = axis_of(geometry)
+    first, second = weight.stride()[:2]
+    strides = (second, first) if geometry.transposed else (first, second)
+    return strides, planes.taps, axis.taps, geometry.kernel_size, _matrix(axis.kernel_size)

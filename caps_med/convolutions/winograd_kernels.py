@@ -99,41 +99,65 @@ def transform_kernels(
 
 
 @native
-def transform_back(gradient: Array, matrix: Array, weight: Array) -> None:
-    """The adjoint of `transform_kernels` without phases: write ``G^T u G``.
+def transform_back(
+    gradient: Array,
+    strides: tuple[int, int],
+    planes: Array,
+    taps: Array,
+    k: int,
+    matrix: Array,
+    weight: Array,
+) -> None:
+    """The adjoint of `transform_kernels`: write ``G^T u G`` of every kernel to the weight's planes.
 
     Args:
-        gradient: ``[O / o, K / k, 64, k, o]``.
-        matrix: G, ``[8, r]``, r at least k.
-        weight: ``[O, C, planes, k, k]``.
+        gradient: ``[O / o, K / k, 64, k, o]``; K and O as for `transform_kernels`.
+
+    The other arguments are those of `transform_kernels`.
     """
-    r = matrix.shape[1]
-    O, C, planes, size, _ = weight.shape
-    _, parts, _, depth, width = gradient.shape
-    source, target, rows = gradient.reshape(-1), weight.reshape(-1), np.arange(LANES)
-    half, kernel = empty((8 * r * LANES,), weight), empty((1, size * size, LANES), weight)
+    phases_in, phases_out, r = taps.shape
+    blocks, parts, _, depth, width = gradient.shape
+    C = parts * depth // (len(planes) * phases_in**2)
+    O = blocks * width // phases_out**2
+    source, rows = gradient.reshape(-1), np.arange(LANES)
+    half, kernel = empty((8 * r * LANES,), gradient), empty((1, k * k, LANES), gradient)
     for o in range(0, O, LANES):
-        block = o // width
-        for row in range(planes * C):
-            part = row // depth
-            first = ((block * parts + part) * 64 * depth + row - part * depth) * width
-            place = first + o - block * width
-            for i in range(8):
-                for x in range(size):
-                    total = load_at(source, place + 8 * i * depth * width) * matrix[0, x]
-                    for j in range(1, 8):
-                        step = load_at(source, place + (8 * i + j) * depth * width)
-                        total = total + step * matrix[j, x]
-                    store_at(half, (i * r + x) * LANES, total)
-            for y in range(size):
-                for x in range(size):
-                    total = load_at(half, x * LANES) * matrix[0, y]
-                    for i in range(1, 8):
-                        total = total + load_at(half, (i * r + x) * LANES) * matrix[i, y]
-                    store(kernel, (0, y * size + x), total)
-            channels = C * planes * size * size
-            place = o * channels + (row % C * planes + row // C) * size * size
-            store_rows(kernel, (0,), target, place, channels, rows)
+        for plane in range(len(planes)):
+            for c in range(C):
+                for phases in range((phases_in * phases_out) ** 2):
+                    phase_in, phase_out = phases // phases_out**2, phases % phases_out**2
+                    row = (plane * phases_in**2 + phase_in) * C + c
+                    column = phase_out * O + o
+                    part = column // width * parts + row // depth
+                    place = (part * 64 * depth + row % depth) * width + column % width
+                    down = taps[phase_in // phases_in, phase_out // phases_out]
+                    across = taps[phase_in % phases_in, phase_out % phases_out]
+                    _back(source, place, depth * width, down, across, k, matrix, half, kernel)
+                first = o * strides[0] + c * strides[1] + planes[plane] * k * k
+                store_rows(kernel, (0,), weight, first, strides[0], rows)
+
+
+@inlined
+def _back(
+    source: Array, place: int, apart: int, down: Array, across: Array, k: int, matrix: Array,
+    half: Array, kernel: Array,
+) -> None:  # fmt: skip
+    """``G^T u G`` of a kernel between two phases, to its places in the weight's kernel."""
+    r = len(down)
+    for i in range(8):
+        for x in range(r):
+            if across[x] < k:
+                total = load_at(source, place + 8 * i * apart) * matrix[0, x]
+                for j in range(1, 8):
+                    total = total + load_at(source, place + (8 * i + j) * apart) * matrix[j, x]
+                store_at(half, (i * r + x) * LANES, total)
+    for y in range(r):
+        for x in range(r):
+            if down[y] < k and across[x] < k:
+                total = load_at(half, x * LANES) * matrix[0, y]
+                for i in range(1, 8):
+                    total = total + load_at(half, (i * r + x) * LANES) * matrix[i, y]
+                store(kernel, (0, down[y] * k + across[x]), total)
 
 
 @native
@@ -207,12 +231,14 @@ def kernel_gradient(
     grad: Array,
     gradient: Array,
     planes: Array,
+    along: tuple[int, int, int],
+    phases: tuple[int, int],
     padding: tuple[int, int],
     step: int,
     tiles: int,
     parts: tuple[int, int],
 ) -> None:
-    """Write the gradient of the transformed kernels, ``[O / o, K / k, 64, k, o]``; for stride 1.
+    """Write the gradient of the transformed kernels, ``[O / o, K / k, 64, k, o]``.
 
     Args:
         grad: the gradient of the result, ``[N, D', H', W', O]``.
@@ -223,7 +249,6 @@ def kernel_gradient(
     """
     _, k_blocks, _, depth, width = gradient.shape
     source, given, target = maps.reshape(-1), grad.reshape(-1), gradient.reshape(-1)
-    along = (1, 1, 0)
     apart, apart_out = _GRADIENT_GROUP * depth + LANES, _GRADIENT_GROUP * width + LANES
     inputs, outputs = empty((64 * apart,), maps), empty((64 * apart_out,), maps)
     patch, half = empty((64 * LANES,), maps), empty((64 * LANES,), maps)
@@ -232,15 +257,15 @@ def kernel_gradient(
         for first in range(0, tiles, _GRADIENT_GROUP):
             count = min(_GRADIENT_GROUP, tiles - first)
             for t in range(count):
-                place = _place(grad, along, 1, step, first + t)
+                place = _place(grad, along, phases[1], step, first + t)
                 _transform_input(
-                    maps, source, place, planes, 1, 1, padding, (k, k + depth), patch, half,
-                    inputs, t * depth - k, apart,
+                    maps, source, place, planes, along[0], phases[0], padding, (k, k + depth),
+                    patch, half, inputs, t * depth - k, apart,
                 )  # fmt: skip
                 for o in range(0, width, LANES):
                     _expand_output(
-                        grad, given, place, step, block * width + o, patch, half, outputs,
-                        t * width + o, apart_out,
+                        grad, given, place, along, phases[1], step, block * width + o, patch, half,
+                        outputs, t * width + o, apart_out,
                     )  # fmt: skip
             for f in range(64):
                 _multiply_columns(
@@ -380,19 +405,22 @@ def _reduce_eight(
 
 @inlined
 def _expand_output(
-    grad: Array, given: Array, place: tuple[int, int, int, int], step: int, o: int, patch: Array,
-    half: Array, target: Array, at: int, apart: int,
+    grad: Array, given: Array, place: tuple[int, int, int, int], along: tuple[int, int, int],
+    phases: int, step: int, channel: int, patch: Array, half: Array, target: Array, at: int,
+    apart: int,
 ) -> None:  # fmt: skip
     """The adjoint of `_transform_output`: ``A y A^T`` of sixteen channels of the gradient."""
     _, D, H, W, O = grad.shape
-    n, z, y, x = place
-    first = (((n * D + z) * H + y) * W + x) * O + o
-    tile, start, down, across = given, first, W * O, O
-    if y + step > H or x + step > W:
+    phase, o = channel // O, channel % O
+    n, z, top, left = place
+    y, x = top * phases + phase // phases, left * phases + phase % phases
+    first = (((n * D + z * along[1] + along[2]) * H + y) * W + x) * O + o
+    tile, start, down, across = given, first, phases * W * O, phases * O
+    if y + (step - 1) * phases >= H or x + (step - 1) * phases >= W:
         for i in range(step):
             for j in range(step):
-                known = y + i < H and x + j < W
-                here = first + (i * W + j) * O
+                known = y + i * phases < H and x + j * phases < W
+                here = first + (i * W + j) * phases * O
                 value = load_at(given, here) if known else spread(grad.dtype.type(0))
                 store_at(patch, (8 * i + j) * LANES, value)
         tile, start, down, across = patch, 0, 8 * LANES, LANES

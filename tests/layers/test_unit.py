@@ -43,15 +43,17 @@ def test_votes_and_their_sum_are_those_of_a_loop(transposed: bool) -> None:
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(("spatial_dims", "size"), [(2, (24, 40)), (3, (6, 8, 10))])
 @pytest.mark.parametrize("out_types", [1, 2, 5, 12])
-def test_votes_in_parts_have_the_same_bits(
+def test_votes_in_parts_add_up_to_the_same_answers(
     spatial_dims: int, size: tuple[int, ...], transposed: bool, out_types: int
 ) -> None:
     torch.manual_seed(0)
     edge, stride = (4, 2) if transposed else (5, 1)
     one = UnitCapsule(spatial_dims, 24, 6, out_types, 6, edge, stride, transposed)
-    capsules = torch.randn(1, 24, 6, *size)  # a batch's are added in another order
+    capsules = torch.randn(1, 24, 6, *size)
     with torch.no_grad():
-        assert torch.equal(one(capsules), soft_squash(one.votes(capsules).sum(1) + 0.1))
+        found, expected = one(capsules), soft_squash(one.votes(capsules).sum(1) + 0.1)
+    # without AVX-512, PyTorch adds up fewer output types in another order
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
     assert one.types_at_once == (1 if not transposed else {1: 1, 2: 2, 5: 3, 12: 2}[out_types])
 
 
