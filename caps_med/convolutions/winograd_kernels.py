@@ -345,19 +345,34 @@ def _transform_eight(source: Array, at: int, step: int, target: Array, to: int, 
 
 
 @inlined
+def _results_of(
+    result: Array, place: tuple[int, int, int, int], along: tuple[int, int, int], phases: int,
+    step: int, channel: int,
+) -> tuple[int, int, int, bool]:  # fmt: skip
+    """Row and column of a tile's first result, where it is in memory, and whether all are inside.
+
+    Args:
+        channel: of all phases of the result.
+    """
+    _, D, H, W, O = result.shape
+    phase, o = channel // O, channel % O
+    n, z, top, left = place
+    y, x = top * phases + phase // phases, left * phases + phase % phases
+    first = (((n * D + z * along[1] + along[2]) * H + y) * W + x) * O + o
+    whole = y + (step - 1) * phases < H and x + (step - 1) * phases < W
+    return y, x, first, whole
+
+
+@inlined
 def _transform_output(
     products: Array, at: int, apart: int, bias: Array, channel: int,
     place: tuple[int, int, int, int], along: tuple[int, int, int], phases: int, step: int,
     patch: Array, half: Array, result: Array, target: Array,
 ) -> None:  # fmt: skip
     """``A^T m A`` and the bias, of sixteen channels of all phases."""
-    _, D, H, W, O = result.shape
-    phase, o = channel // O, channel % O
-    n, z, top, left = place
-    y, x = top * phases + phase // phases, left * phases + phase % phases
-    first = (((n * D + z * along[1] + along[2]) * H + y) * W + x) * O + o
-    added = load_at(bias, o)
-    whole = y + (step - 1) * phases < H and x + (step - 1) * phases < W
+    _, _, H, W, O = result.shape
+    y, x, first, whole = _results_of(result, place, along, phases, step, channel)
+    added = load_at(bias, channel % O)
     if whole:
         for i in range(step):
             for j in range(step):
@@ -410,13 +425,10 @@ def _expand_output(
     apart: int,
 ) -> None:  # fmt: skip
     """The adjoint of `_transform_output`: ``A y A^T`` of sixteen channels of the gradient."""
-    _, D, H, W, O = grad.shape
-    phase, o = channel // O, channel % O
-    n, z, top, left = place
-    y, x = top * phases + phase // phases, left * phases + phase % phases
-    first = (((n * D + z * along[1] + along[2]) * H + y) * W + x) * O + o
+    _, _, H, W, O = grad.shape
+    y, x, first, whole = _results_of(grad, place, along, phases, step, channel)
     tile, start, down, across = given, first, phases * W * O, phases * O
-    if y + (step - 1) * phases >= H or x + (step - 1) * phases >= W:
+    if not whole:
         for i in range(step):
             for j in range(step):
                 known = y + i * phases < H and x + j * phases < W

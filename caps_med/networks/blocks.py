@@ -43,10 +43,11 @@ class InstanceNorm(nn.Module):
             return self._of_each(maps.flatten(2)).view(maps.shape)
         positions = math.prod(maps.shape[2:])
         if _is_channels_last(maps) and positions <= _SUMMED:
-            each = [self._as_batch(one, 1) for one in maps.split(1)]
+            each = [_as_batch(one, self.weight, self.bias) for one in maps.split(1)]
             return each[0] if len(each) == 1 else torch.cat(each)
-        side_by_side = maps.reshape(1, maps.shape[0] * maps.shape[1], positions)
-        found = self._as_batch(side_by_side, maps.shape[0])
+        samples, channels = maps.shape[:2]
+        weight, bias = (values.repeat(samples) for values in (self.weight, self.bias))
+        found = _as_batch(maps.reshape(1, samples * channels, positions), weight, bias)
         # no view: to change one in place, as rectifiers do, copies its gradient
         answer: Tensor = torch.ops.aten._unsafe_view(found, maps.shape)
         return answer
@@ -56,16 +57,16 @@ class InstanceNorm(nn.Module):
             maps, self.weight, self.bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
         )
 
-    def _as_batch(self, maps: Tensor, samples: int) -> Tensor:
-        """Normalize samples, side by side as channels, as a batch of one.
 
-        Instance normalization does so, too, but would copy a sample with channels last twice. All
-        its positions are added to one sum then, losing digits if there are many.
-        """
-        weight, bias = (values.repeat(samples) for values in (self.weight, self.bias))
-        return torch.batch_norm(
-            maps, weight, bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
-        )
+def _as_batch(maps: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Normalize samples, side by side as channels, as a batch of one.
+
+    Instance normalization does so, too, but would copy a sample with channels last twice. All its
+    positions are added to one sum then, losing digits if there are many.
+    """
+    return torch.batch_norm(
+        maps, weight, bias, None, None, True, 0.0, 1e-5, torch.backends.cudnn.enabled
+    )
 
 
 class ConvBlock(nn.Sequential):
